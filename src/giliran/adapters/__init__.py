@@ -1,0 +1,1 @@
+"""One module per queue; each knows one framework, and none knows another."""

@@ -1,0 +1,191 @@
+"""What a decorator decides once: how calls of one function become attempts."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+
+from giliran import results
+from giliran.arguments import Arguments, KeySource, KeyTemplate, fingerprint, scoped, validate_key
+from giliran.attempt import Attempt, Rules
+from giliran.holder import Claimant
+from giliran.jobs import Job
+from giliran.lease import INJECTED, Lease
+from giliran.policies import Policy
+from giliran.results import Codec
+from giliran.store import AfterCrash, Ask, Memory
+from giliran.term import Term, acarry_out, carry_out
+from giliran.timeouts import Timeouts
+
+P = ParamSpec("P")
+R = TypeVar("R")
+OnLost: TypeAlias = Literal["interrupt", "flag"]
+
+DELIVERY_RETAIN = 3600.0
+MAX_HOLD = 3600.0
+
+
+class Runtime(Protocol):
+    """What a guard needs of the `Giliran` object it belongs to."""
+
+    def scope(self) -> str | None:
+        """Answer the scope of this very call."""
+        ...
+
+    def job(self, function: Callable[..., object]) -> Job | None:
+        """Answer the job that is running `function`, if there is one."""
+        ...
+
+    def is_context(self, value: object) -> bool:
+        """Tell whether a value is some framework's own object."""
+        ...
+
+    def token(self) -> str:
+        """Draw a new owner token."""
+        ...
+
+    def term(self, attempt: Attempt) -> Term:
+        """Make the term of an attempt."""
+        ...
+
+    def attempt(self, ask: Ask, rules: Rules, job: Job | None, resource_id: str) -> Attempt:
+        """Make an attempt with this process' clock and luck."""
+        ...
+
+    def worker(self) -> str:
+        """Name this process."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user said on the decorator, in seconds.
+
+    `max_hold` None means the queue's hard limit, else an hour.
+    """
+
+    ttl: float
+    max_hold: float | None
+    retain: float
+    policy: Policy
+    after_crash: AfterCrash
+    remember: tuple[type[Exception], ...]
+    recoveries: int
+    on_lost: OnLost
+    fingerprint: tuple[str, ...] | None
+
+    def __post_init__(self) -> None:
+        if self.after_crash not in ("retry", "hold"):
+            raise ValueError(f'after_crash must be "retry" or "hold", not {self.after_crash!r}')
+        if self.on_lost not in ("interrupt", "flag"):
+            raise ValueError(f'on_lost must be "interrupt" or "flag", not {self.on_lost!r}')
+        if self.recoveries < 0:
+            raise ValueError(f"recoveries must be at least 0, not {self.recoveries}")
+        results.check_failures(self.remember)
+        self.timeouts(None, self.retain)
+
+    def timeouts(self, limit: float | None, retain: float) -> Timeouts:
+        """Fit the durations to a job with this hard time limit."""
+        return Timeouts(self.ttl, self.max_hold or max(self.ttl, limit or MAX_HOLD), retain)
+
+
+class Guard:
+    """One decorated function."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        function: Callable[..., Any],
+        key: KeySource,
+        idempotency_key: KeySource | None,
+        options: Options,
+    ) -> None:
+        self.runtime = runtime
+        self.function = function
+        self.options = options
+        self.arguments = Arguments(function, INJECTED)
+        self.key = KeyTemplate.compile(key, self.arguments)
+        self.own_resource = idempotency_key is key  # once(): the record belongs to its own key
+        self.idempotency_key = (
+            None
+            if idempotency_key is None
+            else KeyTemplate.compile(idempotency_key, self.arguments)
+        )
+        if options.fingerprint is not None:
+            self.arguments.check_names(options.fingerprint, where="fingerprint")
+        codec = _any_json() if idempotency_key is None else results.codec_for(function)
+        self.rules = Rules(options.policy, options.recoveries, codec, options.remember)
+        self.name = f"{function.__module__}.{function.__qualname__}"
+        self.wrapper: Callable[..., Any] = self._wrap()
+
+    def _wrap(self) -> Callable[..., Any]:
+        wrapper: Any
+        if inspect.iscoroutinefunction(self.function):
+
+            async def awaited(*args: object, **kwargs: object) -> object:
+                term = self.runtime.term(self.attempt(args, kwargs))
+                body = cast("Callable[[Lease], Awaitable[object]]", self._body(args, kwargs))
+                return await acarry_out(term, body, self.options.on_lost)
+
+            wrapper = awaited
+        else:
+
+            def called(*args: object, **kwargs: object) -> object:
+                term = self.runtime.term(self.attempt(args, kwargs))
+                return carry_out(term, self._body(args, kwargs), self.options.on_lost)
+
+            wrapper = called
+        functools.update_wrapper(wrapper, self.function)
+        wrapper.__signature__ = self.arguments.signature_without_lease
+        wrapper.__giliran__ = self
+        return cast("Callable[..., Any]", wrapper)
+
+    def _body(
+        self, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Callable[[Lease], object]:
+        name = self.arguments.lease_parameter
+        if name is None:
+            return lambda _: self.function(*args, **kwargs)
+        return lambda lease: self.function(*args, **{**kwargs, name: lease})
+
+    def attempt(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Attempt:
+        """Prepare one call: its job, its key and its record."""
+        runtime, options = self.runtime, self.options
+        bound = self.arguments.bind(args, kwargs, is_context=runtime.is_context)
+        job = runtime.job(self.wrapper)
+        resource_id = self.key(bound)
+        lock_key = validate_key(scoped(resource_id, runtime.scope()))
+        memory = self._memory(bound, job)
+        retain = options.retain
+        if memory.kind == "delivery":
+            visibility = job.visibility if job and job.visibility else 0.0
+            retain = max(DELIVERY_RETAIN, options.ttl, 2 * visibility)
+        claimant = Claimant(job_type=self.name, worker=runtime.worker())
+        if job is not None:
+            claimant = Claimant(
+                job.publication, job.job_id, job.job_type, job.route, claimant.worker
+            )
+        timeouts = options.timeouts(job.time_limit if job else None, retain)
+        ask = Ask(lock_key, runtime.token(), timeouts, claimant, memory)
+        return runtime.attempt(ask, self.rules, job, resource_id)
+
+    def _memory(self, bound: dict[str, object], job: Job | None) -> Memory:
+        options = self.options
+        if self.idempotency_key is not None:
+            return Memory(
+                "record",
+                "" if self.own_resource else self.idempotency_key(bound),
+                fingerprint(bound, options.fingerprint),
+                options.after_crash,
+                options.recoveries + 1,
+            )
+        if job is not None:
+            return Memory("delivery", job.publication)
+        return Memory()
+
+
+def _any_json() -> Codec:
+    return Codec(lambda: Any)

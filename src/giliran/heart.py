@@ -1,0 +1,317 @@
+"""The heartbeat: one thread that keeps all leases of a process and tells bodies of a loss.
+
+It runs the program `keep` of every lease, sends the renewals that are due together as one
+pipeline on a connection of its own, and never waits for Redis beyond the next deadline. No user
+or adapter code runs here, so a blocked event loop or a slow listener loses no lease.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis import exceptions
+
+from giliran.connect import Address
+from giliran.drive import Driver
+from giliran.errors import StoreUnavailable
+from giliran.interrupt import Gate, under_gevent
+from giliran.lease import Lease
+from giliran.steps import Call, Program, Sleep, Step
+from giliran.transport import full, short, translate
+
+_log = logging.getLogger("giliran")
+
+BATCH = 200
+GLANCE = 0.05  # How often a wait for replies looks at deadlines and new leases, in seconds.
+IDLE = 3600.0
+
+
+def native(name: str) -> Any:
+    """Find a primitive of `_thread` as the interpreter made it, whatever gevent has replaced."""
+    if under_gevent():
+        return sys.modules["gevent.monkey"].get_original("_thread", name)
+    return getattr(sys.modules["_thread"], name)
+
+
+@dataclass(slots=True, eq=False)
+class Beat:
+    """One lease being kept: its program and what it waits for."""
+
+    lease: Lease
+    gate: Gate
+    program: Program[None]
+    call: Call[Any] | None = None
+    packed: bytes = b""
+    answer_by: float = 0.0
+    script_unknown: bool = False
+    over: bool = False
+
+
+@dataclass(slots=True)
+class Flight:
+    """Renewals that were sent and not all answered, in order."""
+
+    beats: list[Beat]
+    answer_by: float
+    answered: int = 0
+
+
+@dataclass(slots=True)
+class Timers:
+    """When which beat wants to go on: due times in order, each with how early it may be."""
+
+    heap: list[tuple[float, int, float, Beat]] = field(default_factory=list[Any])
+    order: Any = field(default_factory=itertools.count)
+
+    def push(self, sleep: Sleep, beat: Beat) -> None:
+        """Wake the beat when the sleep is over."""
+        heapq.heappush(self.heap, (sleep.until, next(self.order), sleep.early, beat))
+
+    def due(self, instant: float) -> list[Beat]:
+        """Take the beats whose time has come and, if any has, those that may be early."""
+        if not self.heap or self.heap[0][0] > instant:
+            return []
+        beats: list[Beat] = []
+        while self.heap and self.heap[0][0] - self.heap[0][2] <= instant:
+            beats.append(heapq.heappop(self.heap)[3])
+        return beats
+
+    def next_at(self) -> float:
+        """Answer when the next beat wants to go on, leaving out those that are over."""
+        while self.heap and self.heap[0][3].over:
+            heapq.heappop(self.heap)
+        return self.heap[0][0] if self.heap else float("inf")
+
+
+class Heart:
+    """Keeps leases alive. `begin` and `stop` are cheap and need no round trip."""
+
+    def __init__(self, address: Address, driver: Driver) -> None:
+        self._address = address
+        self._driver = driver
+        self._reset()
+
+    def _reset(self) -> None:
+        allocate: Callable[[], Any] = native("allocate_lock")
+        self.lock: Callable[[], Any] = allocate
+        self._mutex: Any = allocate()
+        self._bell: Any = allocate()
+        self._bell.acquire()
+        self._timers = Timers()
+        self._wakes_at = float("inf")
+        self._running = False
+        self._closed = False
+        self._leases = 0
+        self._connection: Any = None
+        self._outbox: list[Beat] = []
+        self._flight: Flight | None = None
+
+    def after_fork(self) -> None:
+        """Start clean in a child: its parent's leases are not its own."""
+        self._reset()
+
+    def begin(self, lease: Lease, gate: Gate, program: Program[None]) -> Beat:
+        """Keep a lease from now on."""
+        beat = Beat(lease, gate, program)
+        step = self._to_next_wait(beat, lambda: next(program))
+        with self._mutex:
+            self._leases += 1
+            if not isinstance(step, Sleep):
+                raise AssertionError(f"keep must begin with a sleep, not {step!r}")  # noqa: TRY004
+            self._timers.push(step, beat)
+            ring = step.until < self._wakes_at
+            if not self._running:
+                self._running = True
+                native("start_new_thread")(self._main, ())
+            elif ring:
+                self._ring()
+        return beat
+
+    def stop(self, beat: Beat) -> None:
+        """Keep a lease no longer; its body can be interrupted no more once its gate is closed."""
+        with self._mutex:
+            if not beat.over:
+                beat.over = True
+                self._leases -= 1
+
+    def close(self) -> None:
+        """End the thread soon; leases are left to expire."""
+        with self._mutex:
+            self._closed = True
+            self._ring()
+
+    def _ring(self) -> None:
+        if self._bell.locked():
+            self._bell.release()
+
+    # ------------------------------------------------------------------ in the thread
+
+    def _main(self) -> None:
+        threading.current_thread().name = "giliran-heartbeat"
+        try:
+            while not self._closed:
+                try:
+                    self._beat()
+                except Exception:  # The heart must not stop: every lease would be lost with it.
+                    _log.exception("the heartbeat met an error it does not know; it goes on")
+                    self._drop_connection()
+        finally:
+            self._drop_connection()
+            with self._mutex:
+                self._running = False
+
+    def _beat(self) -> None:
+        """Go once around: let programs on, send what is due, take replies or rest."""
+        instant = self._driver.clock()
+        with self._mutex:
+            due = self._timers.due(instant)
+        for beat in due:
+            if not beat.over:
+                self._go_on(beat, None)
+        if self._flight is None and self._outbox:
+            self._outbox.sort(key=lambda beat: beat.answer_by)
+            batch, self._outbox = self._outbox[:BATCH], self._outbox[BATCH:]
+            self._flight = self._send(batch)
+        if self._flight is not None:
+            if self._receive(self._flight):
+                self._flight = None
+        elif not self._outbox:
+            self._rest()
+
+    def _drop_connection(self) -> None:
+        """Close the connection; renewals in flight count as unanswered."""
+        if self._connection is not None:
+            self._connection.disconnect()
+        if self._flight is not None:
+            flight, self._flight = self._flight, None
+            self._fail(flight.beats[flight.answered :], exceptions.ConnectionError("dropped"))
+
+    def _rest(self) -> None:
+        with self._mutex:
+            self._wakes_at = self._timers.next_at()
+            pause = min(IDLE, self._wakes_at - self._driver.clock())
+        if pause > 0:
+            self._bell.acquire(True, pause)  # noqa: FBT003  _thread's locks take no keywords here
+        self._wakes_at = 0.0
+
+    def _go_on(self, beat: Beat, answer: object) -> None:
+        """Advance a beat; a renewal goes to the outbox, a pause to the timers."""
+        if isinstance(answer, StoreUnavailable):
+            step = self._to_next_wait(beat, lambda: beat.program.throw(answer))
+        else:
+            step = self._to_next_wait(beat, lambda: beat.program.send(answer))
+        if isinstance(step, Call):
+            beat.call, beat.answer_by = step, self._driver.clock() + step.timeout
+            self._outbox.append(beat)
+        elif step is not None:
+            with self._mutex:
+                self._timers.push(step, beat)
+
+    def _to_next_wait(self, beat: Beat, advance: Callable[[], Step]) -> Call[Any] | Sleep | None:
+        """Run a program up to where it waits; None if the lease is lost."""
+        try:
+            step = advance()
+            while not isinstance(step, Call | Sleep):
+                step = beat.program.send(self._driver.at_once(step))
+        except StopIteration:
+            self.stop(beat)
+            beat.gate.fire()
+            return None
+        else:
+            return step
+
+    def _send(self, beats: Sequence[Beat]) -> Flight | None:
+        """Send the renewals of these beats as one pipeline."""
+        try:
+            connection = self._connected(min(beat.answer_by for beat in beats))
+            connection.send_packed_command(
+                [b"".join(self._pack(connection, beat) for beat in beats)]
+            )
+        except (exceptions.RedisError, OSError) as error:
+            self._fail(beats, error)
+            return None
+        return Flight(list(beats), min(beat.answer_by for beat in beats))
+
+    def _connected(self, answer_by: float) -> Any:
+        connection = self._connection
+        if connection is None:
+            pool = self._address.sync_pool()
+            made: Any = pool.make_connection()
+            connection = self._connection = made
+        if not connection.is_connected:
+            left = max(0.01, min(1.0, answer_by - self._driver.clock()))
+            connection.socket_connect_timeout = left
+            connection.connect()
+        return connection
+
+    @staticmethod
+    def _pack(connection: Any, beat: Beat) -> bytes:
+        call = beat.call
+        if call is None:
+            raise AssertionError("a beat without a renewal was sent")
+        if beat.script_unknown:
+            beat.script_unknown = False
+            return b"".join(connection.pack_command(*full(call)))
+        if not beat.packed:  # Every renewal of a lease is the same bytes.
+            beat.packed = b"".join(connection.pack_command(*short(call)))
+        return beat.packed
+
+    def _receive(self, flight: Flight) -> bool:
+        """Take what replies there are, waiting a little; True once the flight is over."""
+        connection = self._connection
+        if connection is None:
+            raise AssertionError("waiting for replies without a connection")
+        patience = self._glance()
+        try:
+            while flight.answered < len(flight.beats):
+                left = flight.answer_by - self._driver.clock()
+                if left <= 0:
+                    raise exceptions.TimeoutError("no reply to a renewal in time")
+                if not connection.can_read(min(left, patience)):
+                    return False
+                beat = flight.beats[flight.answered]
+                reply = self._read(connection)
+                flight.answered += 1
+                self._take(beat, reply)
+        except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
+            connection.disconnect()
+            self._fail(flight.beats[flight.answered :], error)
+        return True
+
+    def _glance(self) -> float:
+        return max(0.0, min(GLANCE, self._timers.next_at() - self._driver.clock()))
+
+    @staticmethod
+    def _read(connection: Any) -> Any:
+        try:
+            return connection.read_response(disable_decoding=True)
+        except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
+            if isinstance(error, exceptions.BusyLoadingError):
+                return error
+            raise
+        except exceptions.ResponseError as error:
+            return error
+
+    def _take(self, beat: Beat, reply: Any) -> None:
+        if beat.over or beat.call is None:
+            return
+        if isinstance(reply, exceptions.NoScriptError):
+            beat.script_unknown = True
+            self._outbox.append(beat)
+        elif isinstance(reply, exceptions.RedisError):
+            self._go_on(beat, translate(reply, str(self._address)))
+        else:
+            self._go_on(beat, beat.call.decode(reply))
+
+    def _fail(self, beats: Sequence[Beat], error: Exception) -> None:
+        failure = translate(error, str(self._address))
+        for beat in beats:
+            if not beat.over:
+                self._go_on(beat, failure)

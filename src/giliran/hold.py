@@ -1,0 +1,97 @@
+"""`with` and `async with`: hold a resource for a stretch of code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+
+from giliran.attempt import Attempt, Ended, Raise, Raised, Returned, Run
+from giliran.errors import LeaseInterrupt
+from giliran.guard import OnLost
+from giliran.interrupt import Interrupter
+from giliran.lease import Lease
+from giliran.term import Term, ainterrupter, interrupter
+
+
+class Hold:
+    """Made by `Giliran.hold`; good for any number of entries, one after the other."""
+
+    def __init__(
+        self, attempt: Callable[[], Attempt], term: Callable[[Attempt], Term], on_lost: OnLost
+    ) -> None:
+        self._attempt = attempt
+        self._make_term = term
+        self._on_lost = on_lost
+        self._entered: tuple[Term, Lease] | None = None
+
+    def __enter__(self) -> Lease:
+        """Hold the resource, or raise `Contended`."""
+        term = self._new_term()
+        verdict = term.open()
+        return self._begin(term, verdict, lambda: interrupter(self._on_lost, term.attempt))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Give the resource back; the body's own error always wins."""
+        term, lease = self._leave()
+        outcome = error
+        try:
+            term.stop(lease)
+        except LeaseInterrupt as interrupt:
+            term.stop(lease)
+            outcome = error or interrupt
+        _raise_other(term.close(lease, _outcome(outcome)), error)
+
+    async def __aenter__(self) -> Lease:
+        """Same as `__enter__`, awaited."""
+        term = self._new_term()
+        verdict = await term.aopen()
+        return self._begin(term, verdict, lambda: ainterrupter(self._on_lost))
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Same as `__exit__`, awaited."""
+        term, lease = self._leave()
+        term.stop(lease)
+        outcome = error
+        if isinstance(error, asyncio.CancelledError):
+            outcome = term.own_cancellation(lease, error)
+        _raise_other(await term.aclose(lease, _outcome(outcome)), error)
+
+    def _begin(self, term: Term, verdict: Run | Ended, choose: Callable[[], Interrupter]) -> Lease:
+        if isinstance(verdict, Run):
+            term.begin(verdict.lease, choose())
+            self._entered = term, verdict.lease
+            return verdict.lease
+        term.end(verdict)
+        raise AssertionError("a plain claim ends in a lease or an error")
+
+    def _new_term(self) -> Term:
+        if self._entered is not None:
+            raise RuntimeError("this hold is entered already; make a new one for each block")
+        return self._make_term(self._attempt())
+
+    def _leave(self) -> tuple[Term, Lease]:
+        if self._entered is None:
+            raise RuntimeError("this hold was not entered")
+        entered, self._entered = self._entered, None
+        return entered
+
+
+def _outcome(error: BaseException | None) -> Returned | Raised:
+    return Returned(None) if error is None else Raised(error)
+
+
+def _raise_other(ended: Ended, error: BaseException | None) -> None:
+    """Raise what the block ends in, unless it is the block's own error, which goes on by itself."""
+    if isinstance(ended, Raise) and ended.error is not error:
+        raise ended.error from error

@@ -1,0 +1,67 @@
+"""The second thread: work that nobody waits for, such as giving back an ambiguous claim."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+
+from giliran.drive import Driver
+from giliran.steps import Program
+
+_log = logging.getLogger("giliran")
+IDLE = 10.0
+BACKLOG = 10_000
+
+
+class Housekeeping:
+    """Runs programs one after another in a thread that starts when needed and ends when idle."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Start clean: a child owes nothing for its parent."""
+        self._mutex = threading.Lock()
+        self._work: queue.Queue[Program[None] | None] = queue.Queue(BACKLOG)
+        self._thread: threading.Thread | None = None
+
+    def submit(self, program: Program[None]) -> None:
+        """Run a program soon. It must end by itself; one too many is dropped and logged."""
+        with self._mutex:
+            try:
+                self._work.put_nowait(program)
+            except queue.Full:
+                _log.warning("housekeeping is %d programs behind; one was dropped", BACKLOG)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._main, name="giliran-housekeeping", daemon=True
+                )
+                self._thread.start()
+
+    def close(self, timeout: float) -> None:
+        """Finish what was submitted, for at most `timeout` seconds, and end the thread."""
+        with self._mutex:
+            thread = self._thread
+            if thread is not None:
+                self._work.put(None)
+        if thread is not None:
+            thread.join(timeout)
+
+    def _main(self) -> None:
+        while True:
+            try:
+                program = self._work.get(timeout=IDLE)
+            except queue.Empty:
+                program = None
+            if program is None:
+                with self._mutex:
+                    if self._work.empty():
+                        self._thread = None
+                        return
+                continue
+            try:
+                self._driver.run(program)
+            except Exception:  # The thread serves others too.
+                _log.exception("a housekeeping program failed")

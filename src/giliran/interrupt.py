@@ -1,0 +1,149 @@
+"""Telling a running body that its lease is lost: a signal, an exception, a cancelled task.
+
+A gate stands around one body. `fire` acts only while the gate is open, and once it is closed
+nothing fired before can arrive any more, so an interrupt never hits the next job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from giliran.errors import LeaseInterrupt
+
+
+class Interrupter(Protocol):
+    """One way to stop a body. Made in the body's own thread or task; never raises."""
+
+    def fire(self) -> None:
+        """Interrupt the body; called from the heartbeat's thread."""
+        ...
+
+    def withdraw(self) -> None:
+        """Take back an interrupt that has not arrived; called where the body ran."""
+        ...
+
+
+class Flag:
+    """Leaves the body alone: it asks `lease.lost` or `lease.check()` itself."""
+
+    def fire(self) -> None:
+        """Do nothing."""
+
+    def withdraw(self) -> None:
+        """Do nothing."""
+
+
+class ThreadInterrupt:
+    """Raises `LeaseInterrupt` in this thread at its next bytecode; a blocking call ends first."""
+
+    def __init__(self) -> None:
+        self._ident = threading.get_ident()
+
+    def fire(self) -> None:
+        """Leave the exception with the thread."""
+        self._set(ctypes.py_object(LeaseInterrupt))
+
+    def withdraw(self) -> None:
+        """Clear an exception that has not been raised yet."""
+        self._set(None)
+
+    def _set(self, exception: Any) -> None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._ident), exception)
+
+
+class TaskCancel:
+    """Cancels this asyncio task; `withdraw` keeps the loop from cancelling it later."""
+
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a guarded coroutine must run in an asyncio task")
+        self._task, self._loop = task, asyncio.get_running_loop()
+        self._closed = False
+        self.cancelled = False
+
+    def fire(self) -> None:
+        """Ask the loop to cancel the task."""
+        with contextlib.suppress(RuntimeError):  # The loop is closed, and the body with it.
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if not self._closed:
+            self.cancelled = self._task.cancel()
+
+    def withdraw(self) -> None:
+        """From now on do not cancel; undo a cancellation of ours, so that the task may go on."""
+        self._closed = True
+        if self.cancelled:
+            self._task.uncancel()
+
+
+class GreenletKill:
+    """Raises `LeaseInterrupt` in this gevent greenlet at its next switch."""
+
+    def __init__(self) -> None:
+        import gevent  # noqa: PLC0415  only where the user runs gevent
+
+        self._greenlet: Any = gevent.getcurrent()
+        self._loop: Any = gevent.get_hub().loop
+        self._closed = False
+
+    def fire(self) -> None:
+        """Ask the hub of the greenlet's own thread to raise."""
+        self._loop.run_callback_threadsafe(self._kill)
+
+    def _kill(self) -> None:
+        if not self._closed:
+            self._greenlet.throw(LeaseInterrupt)
+
+    def withdraw(self) -> None:
+        """From now on do not raise."""
+        self._closed = True
+
+
+def under_gevent() -> bool:
+    """Tell whether gevent has replaced threads in this process."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
+
+
+def for_this_thread() -> Interrupter:
+    """Choose the interrupter for a plain function running here."""
+    return GreenletKill() if under_gevent() else ThreadInterrupt()
+
+
+class Gate:
+    """Lets an interrupt through while a body runs, and never after."""
+
+    __slots__ = ("_fired", "_lock", "_open", "interrupter")
+
+    def __init__(self, interrupter: Interrupter, lock: Callable[[], Any]) -> None:
+        self.interrupter = interrupter
+        self._lock = lock()
+        self._open = True
+        self._fired = False
+
+    @property
+    def fired(self) -> bool:
+        """Whether the body was interrupted."""
+        return self._fired
+
+    def fire(self) -> None:
+        """Interrupt the body, once, if it still runs."""
+        with self._lock:
+            if self._open and not self._fired:
+                self._fired = True
+                self.interrupter.fire()
+
+    def close(self) -> None:
+        """Let nothing through any more. May itself be cut short by an interrupt: call it again."""
+        with self._lock:
+            self._open = False
+        if self._fired:
+            self.interrupter.withdraw()

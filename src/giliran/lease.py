@@ -1,0 +1,111 @@
+"""The right to work on a resource, for a time: a value of one term."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final, cast
+
+from giliran.errors import LeaseLost
+from giliran.timeouts import Timeouts
+
+
+class Lease:
+    """What a running body holds. It is of one term: once lost or finished it never revives.
+
+    Attributes:
+        key: the lock key as stored in Redis.
+        fence: the fencing token; larger than that of every earlier holder of this resource.
+            Write it beside your data and refuse a smaller one.
+        attempt: how many attempts of this idempotency key have started, this one included.
+        timeouts: the durations the lease was claimed with.
+    """
+
+    __slots__ = (
+        "_clock", "_ended", "_lost", "_pid", "attempt", "fence", "hold_until", "key", "timeouts",
+        "token", "trusted_until",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        key: str,
+        token: str,
+        fence: int,
+        attempt: int,
+        timeouts: Timeouts,
+        asked: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.key: Final = key
+        self.token: Final = token
+        self.fence: Final = fence
+        self.attempt: Final = attempt
+        self.timeouts: Final = timeouts
+        self.hold_until: Final = asked + timeouts.max_hold
+        self.trusted_until = 0.0
+        self._clock = clock
+        self._lost = ""
+        self._ended = False
+        self._pid = os.getpid()
+        self.trust_from(asked)
+
+    def trust_from(self, asked: float) -> None:
+        """Trust the lease from a request that was sent at `asked` and confirmed."""
+        ends = min(asked + self.timeouts.ttl, self.hold_until)
+        self.trusted_until = max(self.trusted_until, ends - self.timeouts.margin)
+
+    def lose(self, reason: str) -> bool:
+        """Note the loss; True if it is news. The first reason stays."""
+        if self._lost or self._ended:
+            return False
+        self._lost = reason
+        return True
+
+    def end(self) -> None:
+        """Note that the term is over."""
+        self._ended = True
+
+    @property
+    def active(self) -> bool:
+        """Whether the term is still running in this process, trusted or not."""
+        return not self._ended and self._pid == os.getpid()
+
+    @property
+    def lost(self) -> str:
+        """Why the lease cannot be trusted any more, or "" while it can. Costs no round trip."""
+        if self._lost:
+            return self._lost
+        if self._pid != os.getpid():
+            return "forked"
+        if self._ended:
+            return "ended"
+        if self._clock() < self.trusted_until:
+            return ""
+        held_out = self.trusted_until >= self.hold_until - self.timeouts.margin
+        return "max_hold" if held_out else "expired"
+
+    def remaining(self) -> float:
+        """Seconds for which the lease is trusted without another renewal; 0 once lost."""
+        return 0.0 if self.lost else max(0.0, self.trusted_until - self._clock())
+
+    def check(self) -> None:
+        """Make sure, without a round trip, that the lease is still ours.
+
+        Raises:
+            LeaseLost: with the reason, as soon as it cannot be trusted any more.
+        """
+        if self.lost:
+            raise LeaseLost(self.key, self.lost)
+
+    def __repr__(self) -> str:
+        state = f"lost: {self.lost}" if self.lost else f"{self.remaining():.1f} s left"
+        return f"<Lease {self.key!r} fence={self.fence} {state}>"
+
+
+class _Injected:
+    def __repr__(self) -> str:
+        return "INJECTED"
+
+
+INJECTED: Final = cast("Lease", _Injected())
+"""Default of a parameter that a guard fills with the running `Lease`."""

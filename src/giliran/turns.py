@@ -1,0 +1,288 @@
+"""The one object a program makes: it gives jobs their turn."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import secrets
+import weakref
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from typing import ParamSpec, TypeVar
+
+from giliran import logs, worker
+from giliran.arguments import KeySource, scoped, validate_key
+from giliran.attempt import Attempt, Rules
+from giliran.connect import address
+from giliran.drive import Driver
+from giliran.events import Event, Listener
+from giliran.guard import MAX_HOLD, Guard, OnLost, Options
+from giliran.heart import Heart
+from giliran.hold import Hold
+from giliran.holder import Claimant
+from giliran.housekeeping import Housekeeping
+from giliran.jobs import Job, Queue
+from giliran.policies import Policy, fail, requeue
+from giliran.policies import wait as wait_for
+from giliran.results import Codec
+from giliran.store import AfterCrash, Ask, Memory
+from giliran.term import Keeper, Term
+from giliran.timeouts import Seconds, Timeouts, seconds
+from giliran.transport import RedisTransport, Transport
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Scope = str | Callable[[], str] | None
+
+
+class Giliran:
+    """Gives jobs their turn: one at a time per resource, one effect per request.
+
+    One object serves threads, asyncio and forked workers alike; make it once, at import.
+    Connecting happens with the first claim.
+
+    Args:
+        where: a URL (`redis://`, `rediss://`, `unix://`, `valkey://`), or a redis-py or valkey-py
+            client, sync or async, whose address and credentials are used.
+        queues: the queues that jobs come from, such as `CeleryQueue(app)`; the first that knows
+            the running job is asked. Without one every call is a plain call.
+        scope: what all keys begin with, such as a tenant; a function is asked at every call.
+        listeners: called with every `Event` beside the log; they can never break a job.
+
+    Raises:
+        TypeError: if `where` is neither, or a Cluster or Sentinel client.
+        ValueError: for a URL that cannot be read.
+    """
+
+    def __init__(
+        self,
+        where: object,
+        *,
+        queues: Sequence[Queue] = (),
+        scope: Scope = None,
+        listeners: Sequence[Listener] = (),
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self._queues = tuple(queues)
+        self._scope = scope
+        self._listeners = (logs.log, *listeners)
+        place = address(where)
+        self._transport = RedisTransport(place)
+        self._driver = Driver(self._transport, self._tell)
+        self._heart = Heart(place, self._driver)
+        self._keeper: Keeper = self._heart
+        self._housekeeping = Housekeeping(self._driver)
+        _alive.add(self)
+
+    # ------------------------------------------------------------------ what users write
+
+    def exclusive(
+        self,
+        key: KeySource,
+        *,
+        ttl: Seconds = 30,
+        max_hold: Seconds | None = None,
+        on_contention: Policy | None = None,
+        idempotency_key: KeySource | None = None,
+        fingerprint: Sequence[str] | None = None,
+        retain: Seconds = 86_400,
+        after_crash: AfterCrash = "retry",
+        remember: Sequence[type[Exception]] = (),
+        recoveries: int = 5,
+        on_lost: OnLost = "interrupt",
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Let no two calls run at once for one resource; optionally take effect once per request.
+
+        Works on plain and async functions, below a queue's own decorator. On a plain call, without
+        a queue, contention raises `Contended` (`Skipped` under `skip()`).
+
+        Args:
+            key: what must not run in parallel: a template over the arguments such as
+                `"lock:order:{order_id}"`, a function of some of them, or `whole_function(key)`.
+            ttl: how long the lock outlives a dead holder, 1 s to 24 h; renewed every third of it.
+            max_hold: execution timeout; no call holds longer. Default: the queue's hard time
+                limit, else an hour.
+            on_contention: `requeue(...)` (the default), `wait(...)`, `skip(...)` or `fail()`.
+            idempotency_key: what must not take effect twice; a template like `key`. A finished
+                call is recorded, and a repeat is answered with its result without running.
+            fingerprint: the arguments that a repeat must agree on; default: all of them.
+            retain: how long a finished call's record is kept.
+            after_crash: "retry" runs a call again whose earlier attempt crashed half-way; "hold"
+                raises `InDoubt` until an operator says what happened.
+            remember: exception types whose failure is final: recorded, and raised again on repeat.
+            recoveries: how often a job may start again after a crash or a lost lease.
+            on_lost: "interrupt" raises `LeaseInterrupt` in the body (a coroutine is cancelled) the
+                moment its lease is lost; "flag" leaves it to `lease.check()` and `lease.lost`.
+
+        Raises:
+            TypeError: at decoration, for a return annotation that cannot be replayed.
+            ValueError: at decoration, for a wrong template or durations that do not fit.
+        """
+        options = Options(
+            ttl=seconds(ttl, "ttl"),
+            max_hold=None if max_hold is None else seconds(max_hold, "max_hold"),
+            retain=seconds(retain, "retain"),
+            policy=on_contention or requeue(),
+            after_crash=after_crash,
+            remember=tuple(remember),
+            recoveries=recoveries,
+            on_lost=on_lost,
+            fingerprint=None if fingerprint is None else tuple(fingerprint),
+        )
+
+        def decorate(function: Callable[P, R]) -> Callable[P, R]:
+            return Guard(self, function, key, idempotency_key, options).wrapper
+
+        return decorate
+
+    def once(
+        self,
+        idempotency_key: KeySource,
+        *,
+        ttl: Seconds = 30,
+        max_hold: Seconds | None = None,
+        on_contention: Policy | None = None,
+        fingerprint: Sequence[str] | None = None,
+        retain: Seconds = 86_400,
+        after_crash: AfterCrash = "retry",
+        remember: Sequence[type[Exception]] = (),
+        recoveries: int = 5,
+        on_lost: OnLost = "interrupt",
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Let a call take effect once per request: the idempotency key is its own resource.
+
+        Same as `exclusive` with both keys alike; see there for the arguments.
+        """
+        return self.exclusive(
+            idempotency_key,
+            ttl=ttl,
+            max_hold=max_hold,
+            on_contention=on_contention,
+            idempotency_key=idempotency_key,
+            fingerprint=fingerprint,
+            retain=retain,
+            after_crash=after_crash,
+            remember=remember,
+            recoveries=recoveries,
+            on_lost=on_lost,
+        )
+
+    def hold(
+        self,
+        key: str,
+        *,
+        ttl: Seconds = 30,
+        max_hold: Seconds = MAX_HOLD,
+        wait: Seconds = 0,
+        on_lost: OnLost = "interrupt",
+    ) -> Hold:
+        """Hold a resource for a block: `with turns.hold("lock:order:42") as lease:`; async too.
+
+        Args:
+            key: the lock key, literally.
+            ttl: how long the lock outlives a dead holder; renewed every third of it.
+            max_hold: execution timeout of the block.
+            wait: acquire timeout; 0 asks once.
+            on_lost: as for `exclusive`.
+
+        Raises:
+            ValueError: for a key or durations that cannot be used.
+            Contended: on entering, if another holds it and goes on doing so for `wait` seconds.
+            StoreUnavailable: on entering, if Redis does not answer.
+            AlreadyHeld: on entering, if this very thread or task holds it.
+            LeaseLost: on leaving, if the lease was lost and the block raised nothing of its own.
+        """
+        validate_key(key)
+        budget = seconds(wait, "wait")
+        timeouts = Timeouts(seconds(ttl, "ttl"), seconds(max_hold, "max_hold"), MAX_HOLD * 24)
+        policy = wait_for(budget) if budget else fail()
+        rules = Rules(policy, 0, Codec(lambda: object), ())
+
+        def attempt() -> Attempt:
+            lock_key = validate_key(scoped(key, self.scope()))
+            claimant = Claimant(job_type="hold", worker=self.worker())
+            ask = Ask(lock_key, self.token(), timeouts, claimant, Memory())
+            return self.attempt(ask, rules, None, key)
+
+        return Hold(attempt, self.term, on_lost)
+
+    def close(self) -> None:
+        """Close connections and threads; leases that are still held are left to expire."""
+        self._heart.close()
+        self._housekeeping.close(timeout=5)
+        self._transport.close()
+
+    async def aclose(self) -> None:
+        """Close this event loop's connections; for the rest see `close`."""
+        await self._transport.aclose()
+
+    # ------------------------------------------------------------------ what guards ask
+
+    def scope(self) -> str | None:
+        """Answer the scope of this very call."""
+        return self._scope() if callable(self._scope) else self._scope
+
+    def job(self, function: Callable[..., object]) -> Job | None:
+        """Answer the job that is running `function`, if there is one."""
+        for queue in self._queues:
+            job = queue.current(function)
+            if job is not None:
+                return job
+        return None
+
+    def is_context(self, value: object) -> bool:
+        """Tell whether a value is some framework's own object."""
+        return any(queue.is_context(value) for queue in self._queues)
+
+    def token(self) -> str:
+        """Draw a new owner token: 128 bits from the system, new for every attempt to start."""
+        return secrets.token_hex(16)
+
+    def worker(self) -> str:
+        """Name this process."""
+        return worker.stamp()
+
+    def attempt(self, ask: Ask, rules: Rules, job: Job | None, resource_id: str) -> Attempt:
+        """Make an attempt with this process' clock and luck."""
+        return Attempt(ask, rules, job, resource_id, self._driver.clock, random.random)
+
+    def term(self, attempt: Attempt) -> Term:
+        """Make the term of an attempt."""
+        return Term(attempt, self._driver, self._keeper, self._housekeeping)
+
+    @contextlib.contextmanager
+    def played_by(self, transport: Transport, keeper: Keeper) -> Generator[None, None, None]:
+        """Let something else play Redis and the heartbeat in a block, for tests."""
+        real = self._driver.transport, self._keeper
+        self._driver.transport, self._keeper = transport, keeper
+        try:
+            yield
+        finally:
+            self._driver.transport, self._keeper = real
+
+    def _tell(self, event: Event) -> None:
+        self.counts[event.name] += 1
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:  # A listener can never break a job.
+                self.counts["listener.failed"] += 1
+
+    def after_fork(self) -> None:
+        """Start clean in a child: no threads, no leases, no random state in common."""
+        self._heart.after_fork()
+        self._housekeeping.after_fork()
+
+
+_alive: weakref.WeakSet[Giliran] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    random.seed()
+    for turns in list(_alive):
+        turns.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
