@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from giliran import errors, holder, programs, results
+from giliran import errors, failures, holder, programs
 from giliran.errors import GaveUp, LeaseInterrupt, LeaseLost, StoreUnavailable
 from giliran.events import Event
 from giliran.jobs import Carried, Job
@@ -193,9 +193,14 @@ class Attempt:
         yield self.emit("job.replayed", done.state, attempt=done.attempt)
         if done.result is None:
             return Raise(errors.ResultNotKept(key, name))
-        if done.state == "done":
-            return Return(self.rules.codec.decode(done.result))
-        return Raise(results.decode_failure(done.result, self.rules.remember))
+        try:
+            if done.state == "done":
+                return Return(self.rules.codec.decode(done.result))
+            return Raise(failures.decode_failure(done.result, self.rules.remember))
+        except (ValueError, LookupError) as error:  # Written by another version of the function.
+            unreadable = errors.ResultNotKept(key, name)
+            unreadable.add_note(f"what was kept does not fit the function any more: {error}")
+            return Raise(unreadable)
 
     def _recoveries_spent(self, attempts: int) -> Program[Ended]:
         yield self.emit("job.gave_up", "gave_up", "recoveries")
@@ -268,7 +273,7 @@ class Attempt:
         if isinstance(error, limits) or not isinstance(error, Exception):
             return "job.crashed", "release", ""  # The record stays *running*: it is in doubt.
         if self.ask.memory.kind == "record" and isinstance(error, self.rules.remember):
-            return "job.failed", "failed", results.encode_failure(error, self.rules.remember)
+            return "job.failed", "failed", failures.encode_failure(error, self.rules.remember)
         return "job.failed", "forget", ""
 
     def _owe(self, lease: Lease) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
-from giliran import results
-from giliran.arguments import Arguments, KeySource, KeyTemplate, fingerprint, scoped, validate_key
+from giliran import failures, results
+from giliran.arguments import Arguments, KeySource, KeyTemplate, scoped, validate_key
 from giliran.attempt import Attempt, Rules
+from giliran.fingerprints import fingerprint
 from giliran.holder import Claimant
 from giliran.jobs import Job
 from giliran.lease import INJECTED, Lease
@@ -84,7 +85,7 @@ class Options:
             raise ValueError(f'on_lost must be "interrupt" or "flag", not {self.on_lost!r}')
         if self.recoveries < 0:
             raise ValueError(f"recoveries must be at least 0, not {self.recoveries}")
-        results.check_failures(self.remember)
+        failures.check_failures(self.remember)
         self.timeouts(None, self.retain)
 
     def timeouts(self, limit: float | None, retain: float) -> Timeouts:
@@ -116,7 +117,7 @@ class Guard:
         )
         if options.fingerprint is not None:
             self.arguments.check_names(options.fingerprint, where="fingerprint")
-        codec = _any_json() if idempotency_key is None else results.codec_for(function)
+        codec = _lenient(function) if idempotency_key is None else results.codec_for(function)
         self.rules = Rules(options.policy, options.recoveries, codec, options.remember)
         self.name = f"{function.__module__}.{function.__qualname__}"
         self.wrapper: Callable[..., Any] = self._wrap()
@@ -187,5 +188,9 @@ class Guard:
         return Memory()
 
 
-def _any_json() -> Codec:
-    return Codec(lambda: Any)
+def _lenient(function: Callable[..., object]) -> Codec:
+    """Only a delivery record wants results here: what cannot be rebuilt is merely not kept."""
+    try:
+        return results.codec_for(function)
+    except TypeError:
+        return Codec(lambda: Any)

@@ -30,6 +30,7 @@ _log = logging.getLogger("giliran")
 
 BATCH = 200
 GLANCE = 0.05  # How often a wait for replies looks at deadlines and new leases, in seconds.
+LOOK = 1.0  # A lock's timeout stands still in suspend, the clock of leases does not.
 IDLE = 3600.0
 
 
@@ -196,7 +197,8 @@ class Heart:
     def _rest(self) -> None:
         with self._mutex:
             self._wakes_at = self._timers.next_at()
-            pause = min(IDLE, self._wakes_at - self._driver.clock())
+            pause = self._wakes_at - self._driver.clock()
+            pause = LOOK if pause > LOOK and self._timers.heap else min(pause, IDLE)
         if pause > 0:
             self._bell.acquire(True, pause)  # noqa: FBT003  _thread's locks take no keywords here
         self._wakes_at = 0.0
@@ -246,8 +248,10 @@ class Heart:
             made: Any = pool.make_connection()
             connection = self._connection = made
         if not connection.is_connected:
-            left = max(0.01, min(1.0, answer_by - self._driver.clock()))
-            connection.socket_connect_timeout = left
+            # Nobody watches deadlines meanwhile, so it must not outlast the first of them.
+            ends = min([answer_by, *(beat.lease.trusted_until for *_, beat in self._timers.heap)])
+            left = max(0.05, min(1.0, ends - self._driver.clock()))
+            connection.socket_connect_timeout = connection.socket_timeout = left
             connection.connect()
         return connection
 

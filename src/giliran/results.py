@@ -1,4 +1,4 @@
-"""Results and failures of finished jobs as JSON text, and back again.
+"""Results of finished jobs as JSON text, and back again.
 
 A repeat that is answered from the record gets what the first run returned, of the same types: the
 return annotation says how to rebuild it, and one that cannot say so is refused at decoration. A
@@ -46,7 +46,7 @@ class Codec:
     def encode(self, value: object) -> Stored:
         """Return the text of `value`, or why it is not kept; never raise an `Exception`."""
         try:
-            text = _json(self.shape().dump(value))
+            text = to_json(self.shape().dump(value))
         except _UnfitError as error:
             return Stored(None, str(error))
         except Exception as error:  # of the result's own class; its message may hold secrets
@@ -129,22 +129,22 @@ def _checked(kind: type | tuple[type, ...], name: str) -> Callable[[object], obj
     return check
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
     """Return JSON data as it is; refuse what would come back as something else."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if type(value) is list:
-        return [_plain(item) for item in cast("list[object]", value)]
+        return [plain(item) for item in cast("list[object]", value)]
     if type(value) is dict:
         items = cast("dict[object, object]", value)
         if all(isinstance(key, str) for key in items):
-            return {key: _plain(item) for key, item in items.items()}
+            return {key: plain(item) for key, item in items.items()}
     raise _UnfitError(
         f"the result has {value.__class__.__name__} where only plain JSON is declared"
     )
 
 
-_PLAIN = _Shape(_plain, _plain)
+_PLAIN = _Shape(plain, plain)
 
 # What JSON keeps as it is. As for type checkers, an int is a float and a bool is an int.
 _SCALARS: dict[object, tuple[type, ...]] = {
@@ -327,70 +327,9 @@ def _model(cls: Any) -> _Shape:
             raise _UnfitError(f"the result of {cls.__name__} does not survive as JSON")
         return json.loads(text)
 
-    return _Shape(dump, lambda data: cls.model_validate_json(_json(data)))
+    return _Shape(dump, lambda data: cls.model_validate_json(to_json(data)))
 
 
-def _json(data: object) -> str:
+def to_json(data: object) -> str:
+    """Write JSON data without spaces; NaN and infinities are no JSON."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False)
-
-
-def check_failures(classes: tuple[type[Exception], ...]) -> None:
-    """Refuse, at decoration, what cannot be a list of replayed failures.
-
-    Raises:
-        TypeError: It has something else than subclasses of Exception.
-    """
-    for cls in cast("tuple[object, ...]", classes):
-        if not (isinstance(cls, type) and issubclass(cls, Exception)):
-            raise TypeError(f"only subclasses of Exception can be replayed, not {cls!r}")
-
-
-def encode_failure(
-    error: Exception, classes: tuple[type[Exception], ...], limit: int = LIMIT_BYTES
-) -> str:
-    """Return the failure as text, as the nearest of `classes`; what is not JSON becomes a message.
-
-    Raises:
-        LookupError: It is an instance of none of `classes`.
-    """
-    name = next((_name(cls) for cls in type(error).__mro__ if cls in classes), None)
-    if name is None:
-        raise LookupError(f"{_name(type(error))} is not listed as a failure to replay")
-    data = {"class": name, "args": list(error.args), "state": vars(error)}
-    try:
-        text = _json(_plain(data))
-    except Exception:
-        text = ""
-    if text and len(text) <= limit:
-        return text
-    try:
-        message = str(error)[: limit // 16]  # a character is at most 12 bytes of JSON
-    except Exception:
-        message = ""
-    return _json({"class": name, "args": [message], "state": {}})
-
-
-def decode_failure(text: str, classes: tuple[type[Exception], ...]) -> Exception:
-    """Return the failure whose text this is: its class, arguments and plain attributes.
-
-    Raises:
-        LookupError: Its class is not among `classes`; nothing is ever imported.
-    """
-    data = json.loads(text)
-    cls = next((cls for cls in classes if _name(cls) == data["class"]), None)
-    if cls is None:
-        raise LookupError(f"{data['class']} is not listed as a failure to replay")
-    args = tuple(data["args"])
-    try:
-        error = cls(*args)
-    except Exception:
-        error = cls.__new__(cls)
-    if error.args != args:  # its maker takes other things, like `Declined(code)` with a sentence
-        error = cls.__new__(cls)
-        error.args = args
-    error.__dict__.update(data["state"])
-    return error
-
-
-def _name(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from giliran.arguments import fingerprint
+from giliran.fingerprints import fingerprint
 
 
 class Color(enum.Enum):

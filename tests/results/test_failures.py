@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from giliran.results import check_failures, decode_failure, encode_failure
+from giliran.failures import check_failures, decode_failure, encode_failure
 
 
 class Refused(Exception):

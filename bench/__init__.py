@@ -1,0 +1,1 @@
+"""The numbers in the docs: `make bench`, or one of them with `make bench ONLY=heartbeat`."""
