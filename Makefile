@@ -2,12 +2,12 @@
 
 PYTHON ?= python3
 BIN    := .venv/bin
-CODE   := $(wildcard src tests tools bench examples)
+CODE   := $(wildcard src tests tools bench chaos examples)
 READY  := .venv/.ready
 DEMO   := .venv/.demo
 
 JOBS   ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
-PYTEST := $(BIN)/pytest -n $(JOBS)
+PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadscope
 ARGS   ?=
 SEEDS  ?= 200
 SEED   ?=

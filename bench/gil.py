@@ -16,7 +16,7 @@ SHARES = (0.3, 0.5, 0.8, 1.5, 3.0)
 
 
 def main() -> bool:
-    """Hold the GIL for shares of the TTL; True if short ones lose nothing and long ones are told."""
+    """Hold the GIL for shares of the TTL; True if only holding it for longer loses the lease."""
     right = True
     with EmbeddedServer() as server:
         turns = Giliran(server.url)

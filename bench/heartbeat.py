@@ -37,9 +37,9 @@ def main() -> bool:
         beating = sum(thread.name == "giliran-heartbeat" for thread in threading.enumerate())
         turns.close()
     print(
-        f"heartbeat: {LEASES:,} leases for {WATCHED} s: {lost} lost, {alive:,} alive on the server, "
-        f"{beating} heartbeat thread, {share:.2f} % of one core (target < {CPU_TARGET:g} %); "
-        f"taking them took {took:.1f} s"
+        f"heartbeat: {LEASES:,} leases for {WATCHED} s: {lost} lost, {alive:,} alive on the "
+        f"server, {beating} heartbeat thread, {share:.2f} % of one core "
+        f"(target < {CPU_TARGET:g} %); taking them took {took:.1f} s"
     )
     return lost == 0 and alive == LEASES and beating == 1 and share < CPU_TARGET
 

@@ -28,6 +28,7 @@ from giliran.transport import full, short, translate
 
 _log = logging.getLogger("giliran")
 
+NAME = "giliran-heartbeat"
 BATCH = 200
 GLANCE = 0.05  # How often a wait for replies looks at deadlines and new leases, in seconds.
 LOOK = 1.0  # A lock's timeout stands still in suspend, the clock of leases does not.
@@ -130,10 +131,16 @@ class Heart:
             ring = step.until < self._wakes_at
             if not self._running:
                 self._running = True
-                native("start_new_thread")(self._main, ())
+                self._start()
             elif ring:
                 self._ring()
         return beat
+
+    def _start(self) -> None:
+        if under_gevent():  # A patched thread is a greenlet, starved by any body that computes.
+            native("start_new_thread")(self._main, ())
+        else:
+            threading.Thread(target=self._main, name=NAME, daemon=True).start()
 
     def stop(self, beat: Beat) -> None:
         """Keep a lease no longer; its body can be interrupted no more once its gate is closed."""
@@ -141,6 +148,16 @@ class Heart:
             if not beat.over:
                 beat.over = True
                 self._leases -= 1
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread has been needed so far."""
+        return self._running
+
+    def wake(self) -> None:
+        """Let the thread go around once more, now."""
+        with self._mutex:
+            self._ring()
 
     def close(self) -> None:
         """End the thread soon; leases are left to expire."""
@@ -155,11 +172,10 @@ class Heart:
     # ------------------------------------------------------------------ in the thread
 
     def _main(self) -> None:
-        threading.current_thread().name = "giliran-heartbeat"
         try:
             while not self._closed:
                 try:
-                    self._beat()
+                    self.beat()
                 except Exception:  # The heart must not stop: every lease would be lost with it.
                     _log.exception("the heartbeat met an error it does not know; it goes on")
                     self._drop_connection()
@@ -168,7 +184,7 @@ class Heart:
             with self._mutex:
                 self._running = False
 
-    def _beat(self) -> None:
+    def beat(self) -> None:
         """Go once around: let programs on, send what is due, take replies or rest."""
         instant = self._driver.clock()
         with self._mutex:
@@ -249,7 +265,9 @@ class Heart:
             connection = self._connection = made
         if not connection.is_connected:
             # Nobody watches deadlines meanwhile, so it must not outlast the first of them.
-            ends = min([answer_by, *(beat.lease.trusted_until for *_, beat in self._timers.heap)])
+            with self._mutex:
+                trusted = [beat.lease.trusted_until for *_, beat in self._timers.heap]
+            ends = min([answer_by, *trusted])
             left = max(0.05, min(1.0, ends - self._driver.clock()))
             connection.socket_connect_timeout = connection.socket_timeout = left
             connection.connect()

@@ -252,6 +252,20 @@ class Giliran:
         """Make the term of an attempt."""
         return Term(attempt, self._driver, self._keeper, self._housekeeping)
 
+    @property
+    def heartbeat(self) -> Heart:
+        """The thread that keeps all leases of this process."""
+        return self._heart
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """The local clock that leases are trusted by; a test may set another."""
+        return self._driver.clock
+
+    @clock.setter
+    def clock(self, clock: Callable[[], float]) -> None:
+        self._driver.clock = clock
+
     @contextlib.contextmanager
     def played_by(self, transport: Transport, keeper: Keeper) -> Generator[None, None, None]:
         """Let something else play Redis and the heartbeat in a block, for tests."""

@@ -1,5 +1,5 @@
 -- Ask for the lease of one resource on behalf of one job, looking at the job's record first.
--- Sending it again with the same token gives the same answer and refreshes the TTL.
+-- Sending it again with the same token gives the same answer; TTL and max_hold count from then.
 --
 -- KEYS  1 lock (string)   2 fence (integer)   3 record or delivery (hash), optional
 -- ARGV  1 token: 32 hex digits           2 ttl_ms            3 max_hold_ms
@@ -57,8 +57,9 @@ end
 if value then
   local ours = string.match(value, '^%x+;v=1;')
   if ours and string.sub(value, 1, 32) == token then
-    local acquired = tonumber(string.match(value, ';acquired=(%d+)'))
-    redis.call('PEXPIRE', lock, math.max(1, math.min(ttl, acquired + max_hold - now)))
+    -- The asker counts max_hold from its last send; it must not count on more than we do.
+    local renewed = string.gsub(value, ';acquired=%d+', ';acquired=' .. now, 1)
+    redis.call('SET', lock, renewed, 'PX', math.min(ttl, max_hold))
     return {now, 'held', string.match(value, ';fence=(%d+)'), math.max(attempt, 1)}
   end
   local told = ours and string.sub(value, 34) or ''

@@ -15,8 +15,9 @@ local token, resend, ending, retain = ARGV[1], ARGV[2] == '1', ARGV[3], tonumber
 local recorded = ending == 'done' or ending == 'failed'
 if not string.match(token, '^%x+$') or #token ~= 32 then
   return redis.error_reply('GILIRAN token must be 32 hex digits')
-elseif recorded and not (record and retain and retain >= 1000 and retain == math.floor(retain)) then
-  return redis.error_reply('GILIRAN a record needs its key and retain_ms from 1000')
+elseif recorded and not (record and retain and retain >= 1000 and retain <= 2 ^ 45
+    and retain == math.floor(retain)) then
+  return redis.error_reply('GILIRAN a record needs its key and a whole retain_ms from 1000')
 elseif not recorded and ending ~= 'forget' and ending ~= 'release' then
   return redis.error_reply('GILIRAN ending must be done, failed, forget or release')
 end

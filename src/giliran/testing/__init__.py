@@ -1,4 +1,4 @@
-"""For users' tests: a store that grants, refuses or loses on command, and an off switch.
+"""For users' tests: a store that grants, refuses or loses on command, an off switch, and faults.
 
 ```python
 from giliran.testing import fake, off
@@ -11,8 +11,27 @@ with fake(turns) as store:
 with off(turns):        # every guard lets everything through
     refund(42, "r-1", 500)
 ```
+
+On a real server: `lose_lease`, `pause_heartbeat`, `stepped_clock` and `deliver_twice`. With pytest
+the fixtures of `giliran.testing.plugin` are there by themselves.
 """
 
 from giliran.testing._fake import FakeStore, fake, off
+from giliran.testing._faults import (
+    Clock,
+    deliver_twice,
+    lose_lease,
+    pause_heartbeat,
+    stepped_clock,
+)
 
-__all__ = ["FakeStore", "fake", "off"]
+__all__ = [
+    "Clock",
+    "FakeStore",
+    "deliver_twice",
+    "fake",
+    "lose_lease",
+    "off",
+    "pause_heartbeat",
+    "stepped_clock",
+]
