@@ -104,6 +104,7 @@ class Guard:
         idempotency_key: KeySource | None,
         options: Options,
     ) -> None:
+        _check_function(function)
         self.runtime = runtime
         self.function = function
         self.options = options
@@ -136,7 +137,12 @@ class Guard:
 
             def called(*args: object, **kwargs: object) -> object:
                 term = self.runtime.term(self.attempt(args, kwargs))
-                return carry_out(term, self._body(args, kwargs), self.options.on_lost)
+                body = self._body(args, kwargs)
+
+                def checked(lease: Lease) -> object:
+                    return _no_coroutine(body(lease), self.name)
+
+                return carry_out(term, checked, self.options.on_lost)
 
             wrapper = called
         functools.update_wrapper(wrapper, self.function)
@@ -186,6 +192,28 @@ class Guard:
         if job is not None:
             return Memory("delivery", job.publication)
         return Memory()
+
+
+def _check_function(function: Callable[..., object]) -> None:
+    """Refuse what would run outside of its guard."""
+    if not inspect.isfunction(function):
+        raise TypeError(
+            f"a guard decorates a function, not {function!r}: write it below the queue's own "
+            "decorator, next to the function"
+        )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(
+            f"{function.__qualname__}() is a generator: its body would run after the guard is "
+            "left; guard a function that consumes it, or use hold() inside"
+        )
+
+
+def _no_coroutine(value: object, name: str) -> object:
+    """Refuse a coroutine from a plain function: it would run after the guard is left."""
+    if inspect.iscoroutine(value):
+        value.close()
+        raise TypeError(f"{name}() returned a coroutine: declare it with `async def`")
+    return value
 
 
 def _lenient(function: Callable[..., object]) -> Codec:
