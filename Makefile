@@ -49,7 +49,7 @@ test: $(READY)  ## all tests, in random order (ARGS="-k name", JOBS=1, SEED=an o
 	@$(PYTEST) $(if $(SEED),--randomly-seed=$(SEED)) $(ARGS)
 
 sim: $(READY)  ## the simulated world: SEEDS=how many, or SEED=one to replay
-	@SEEDS=$(SEEDS) SEED=$(SEED) $(PYTEST) tests/sim $(ARGS)
+	@SEEDS=$(SEEDS) SEED=$(SEED) $(PYTEST) --dist load tests/sim $(ARGS)
 
 bench: $(READY)  ## the numbers in the docs: ONLY=one of them
 	@$(BIN)/python -m bench $(ONLY)

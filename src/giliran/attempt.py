@@ -227,7 +227,8 @@ class Attempt:
         if isinstance(outcome, Returned):
             return (yield from self._returned(lease, outcome.value))
         error = outcome.error
-        if isinstance(error, LeaseInterrupt) and lease.lost:
+        told = isinstance(error, LeaseLost) and error.key == lease.key  # By `lease.check()`.
+        if lease.lost and (told or isinstance(error, LeaseInterrupt)):
             yield from programs.lose(lease, lease.lost, self.event("lock.lost"))
             return (yield from self._lost(LeaseLost(lease.key, lease.lost)))
         name, ending, result = self._ending(error)
@@ -257,10 +258,13 @@ class Attempt:
 
     def _finish(self, lease: Lease, ending: Ending, result: str) -> Program[None]:
         self.owed = "release"  # Until it is settled; what is left of it must not wait for its TTL.
-        yield from programs.finish(
+        finished = yield from programs.finish(
             lease, ending, self.ask.memory, result, self.event("lock.released")
         )
-        self.owed = None
+        if not finished.reason:
+            self.owed = None
+        elif ending == "forget":
+            self.owed = "forget"  # It gave up; the record must not look like a crash.
         lease.end()
         yield self.emit("lock.released", "released", fence=lease.fence)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
@@ -37,8 +38,12 @@ class Claimant:
 
 
 def field(text: str) -> str:
-    """Escape one value to bounded, printable ASCII without separators."""
-    return quote(text.encode("utf-8", "replace")[:_NAME_MAX], safe="/.:@-_")
+    """Escape one value to bounded, printable ASCII without separators; long ones stay distinct."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) > _NAME_MAX:
+        digest = hashlib.sha256(raw).hexdigest()[:32]
+        raw = raw[: _NAME_MAX - 33] + b"~" + digest.encode()
+    return quote(raw, safe="/.:@-_~")
 
 
 def parse(told: str) -> Mapping[str, str]:

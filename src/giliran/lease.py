@@ -42,17 +42,22 @@ class Lease:
         self.attempt: Final = attempt
         self.timeouts: Final = timeouts
         self.hold_until: Final = asked + timeouts.max_hold
-        self.trusted_until = 0.0
+        self.trusted_until = self._end(asked)
         self._clock = clock
         self._lost = ""
         self._ended = False
         self._pid = os.getpid()
-        self.trust_from(asked)
 
     def trust_from(self, asked: float) -> None:
-        """Trust the lease from a request that was sent at `asked` and confirmed."""
-        ends = min(asked + self.timeouts.ttl, self.hold_until)
-        self.trusted_until = max(self.trusted_until, ends - self.timeouts.margin)
+        """Trust the lease from a request that was sent at `asked` and confirmed.
+
+        An answer that comes when it cannot be trusted any more does not revive it.
+        """
+        if not self.lost:
+            self.trusted_until = max(self.trusted_until, self._end(asked))
+
+    def _end(self, asked: float) -> float:
+        return min(asked + self.timeouts.ttl, self.hold_until) - self.timeouts.margin
 
     def lose(self, reason: str) -> bool:
         """Note the loss; True if it is news. The first reason stays."""

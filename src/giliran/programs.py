@@ -37,24 +37,27 @@ def claim(ask: Ask, patience: float) -> Program[Claimed]:
         StoreUnavailable: without an answer; `ambiguous` if the lease may be ours all the same.
     """
     give_up_at = (yield from now()) + patience
+    timeouts = ask.timeouts
     ambiguous = False
     while True:
         asked = yield from now()
         try:
             answer = yield from call(store.claim(ask), ANSWER_TIMEOUT)
-        except StoreMisconfigured:
-            raise
         except StoreUnavailable as error:
-            ambiguous = ambiguous or error.ambiguous
-            if (yield from now()) + RESEND_PAUSE >= give_up_at:
-                error.ambiguous = ambiguous
+            ambiguous = error.ambiguous = ambiguous or error.ambiguous
+            over = (yield from now()) + RESEND_PAUSE >= give_up_at
+            if over or isinstance(error, StoreMisconfigured):
                 raise
             yield Sleep((yield from now()) + RESEND_PAUSE)
             continue
-        stale = asked + ask.timeouts.ttl - ask.timeouts.margin
-        if isinstance(answer, Held) and (yield from now()) >= stale:
-            continue  # Came too late to be trusted: the re-send refreshes the TTL.
-        return Claimed(answer, asked)
+        answered = yield from now()
+        if not isinstance(answer, Held) or answered < asked + timeouts.ttl - timeouts.margin:
+            return Claimed(answer, asked)
+        # Came too late to be trusted: the re-send refreshes the TTL.
+        ambiguous = True
+        if answered >= give_up_at:
+            detail = f"answered {answered - asked:.1f} s late, when the lease was as good as over"
+            raise StoreUnavailable("unreachable", detail, ambiguous=True)
 
 
 def acquire(
@@ -139,9 +142,12 @@ def finish(
         LeaseLost: if it was over before, or a record could not be confirmed in time.
     """
     resend = False
+    failed = ""
     give_up_at = (yield from now()) + ANSWER_TIMEOUT
     while True:
         asked = yield from now()
+        if lease.lost and failed and ending in ("forget", "release"):
+            return Finished("released", failed)  # The body ended in time; the lock did since.
         if lease.lost:
             yield from lose(lease, "unreachable" if resend else lease.lost, event)
             raise LeaseLost(lease.key, lease.lost)
@@ -151,7 +157,7 @@ def finish(
         try:
             finished = yield from call(request, min(ANSWER_TIMEOUT, lease.trusted_until - asked))
         except StoreUnavailable as error:
-            resend = resend or error.ambiguous
+            resend, failed = resend or error.ambiguous, error.code
             refused = isinstance(error, StoreMisconfigured) or error.code in ("OOM", "MISCONF")
             if refused and ending in ("done", "failed"):
                 yield Emit(replace(event, name="record.unrecorded", reason=error.code))

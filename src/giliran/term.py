@@ -144,6 +144,7 @@ class Term:
         try:
             try:
                 self.begin(lease, interrupter)
+                lease.check()  # This process may have stood still since the claim was answered.
                 return Returned(body())
             finally:
                 self.stop(lease)
@@ -177,6 +178,7 @@ class Term:
         outcome: Returned | Raised
         try:
             self.begin(lease, interrupter)
+            lease.check()
             outcome = Returned(await body())
         except asyncio.CancelledError as error:
             outcome = Raised(self.own_cancellation(lease, error))

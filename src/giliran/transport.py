@@ -56,7 +56,7 @@ class Transport(Protocol):
 def translate(error: Exception, where: str) -> StoreUnavailable:
     """Turn a client's error into ours, sorted by whose move is next."""
     message = str(error)
-    if isinstance(error, exceptions.AuthenticationError) and "HELLO" not in message[:5]:
+    if isinstance(error, exceptions.AuthenticationError):
         code = "WRONGPASS" if "WRONGPASS" in message else "NOAUTH"
         return StoreMisconfigured(code, f"{where}: {_ADVICE[code]} ({message})", ambiguous=False)
     if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError, OSError)) and not (
@@ -80,6 +80,9 @@ _BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.BusyLoadingError, "LOADING"),
     (exceptions.ReadOnlyError, "READONLY"),
     (exceptions.OutOfMemoryError, "OOM"),
+    (exceptions.MasterDownError, "MASTERDOWN"),  # before its base class
+    (exceptions.ClusterDownError, "CLUSTERDOWN"),
+    (exceptions.TryAgainError, "TRYAGAIN"),
     (exceptions.NoPermissionError, "NOPERM"),
 )
 

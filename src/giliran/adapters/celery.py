@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from billiard.exceptions import SoftTimeLimitExceeded
 from billiard.process import current_process
+from celery.app.task import Task
 from celery.exceptions import Ignore, Reject, Retry
 from celery.signals import before_task_publish
 
@@ -66,7 +67,7 @@ class CeleryQueue:
 
     def is_context(self, value: object) -> bool:
         """Tell whether a value is a task, as `bind=True` passes it."""
-        return isinstance(value, self._app.Task)
+        return isinstance(value, Task)
 
     @cached_property
     def _visibility(self) -> float | None:
@@ -110,7 +111,7 @@ class CeleryJob:
         """Publish the task again; this delivery then ends by `Ignore`."""
         request = self._request
         headers = {
-            **(request.headers or {}),
+            **(request.as_execution_options()["headers"] or {}),
             PUBLICATION: self.publication,
             **{key: getattr(carried, name) for name, key in _CARRIED.items()},
         }

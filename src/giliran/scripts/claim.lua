@@ -41,6 +41,9 @@ local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now = math.floor(now_us / 1000)
 
 local value = redis.pcall('GET', lock)
+if type(value) == 'table' and not string.find(value.err, 'WRONGTYPE', 1, true) then
+  return value -- No right to read, or a stale replica: that says nothing about the lock.
+end
 if type(value) == 'table' then
   return {now, 'wrongtype', redis.call('TYPE', lock).ok}
 end

@@ -25,6 +25,9 @@ end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local value = redis.pcall('GET', lock)
+if type(value) == 'table' and not string.find(value.err, 'WRONGTYPE', 1, true) then
+  return value -- No right to read, or a stale replica: that says nothing about the lock.
+end
 local ours = type(value) == 'string' and string.sub(value, 1, 33) == token .. ';'
 local noted = record and redis.call('HMGET', record, 'token', 'state') or {}
 

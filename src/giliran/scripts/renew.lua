@@ -10,6 +10,9 @@ if not ttl or ttl < 1000 or ttl > 86400000 or ttl ~= math.floor(ttl) then
 end
 
 local value = redis.pcall('GET', lock)
+if type(value) == 'table' and not string.find(value.err, 'WRONGTYPE', 1, true) then
+  return value -- No right to read, or a stale replica: that says nothing about the lock.
+end
 if not value then
   return 0
 elseif type(value) == 'table' or string.sub(value, 1, 33) ~= token .. ';' then
