@@ -1,0 +1,44 @@
+"""A guarded job costs two round trips, no more."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from giliran import Giliran
+
+JOBS = 200
+
+
+@pytest.fixture
+def turns(redis_url: str) -> Iterator[Giliran]:
+    turns = Giliran(redis_url)
+    yield turns
+    turns.close()
+
+
+def test_200_warm_guarded_jobs_are_400_commands(turns: Giliran, redis_url: str) -> None:
+    @turns.exclusive("lock:order:{order}", idempotency_key="refund:{refund}")
+    def refund(order: int, refund: int) -> int:
+        return refund
+
+    refund(0, -1)  # Warm: connected, and the server knows the scripts.
+    with redis.Redis.from_url(redis_url) as watcher, watcher.monitor() as monitor:
+        for number in range(JOBS):
+            assert refund(number % 7, number) == number
+        with contextlib.closing(redis.Redis.from_url(redis_url)) as client:
+            client.echo("over")
+        seen = commands_until(monitor, "ECHO over")
+    assert [command.split()[0] for command in seen if "over" not in command] == ["EVALSHA"] * 400
+
+
+def commands_until(monitor: Any, last: str) -> list[str]:
+    """Read the top-level commands, without what scripts call and what connecting says."""
+    seen: list[str] = []
+    while not seen or seen[-1] != last:
+        entry: dict[str, str] = monitor.next_command()
+        if entry["client_type"] != "lua" and not entry["command"].startswith(("CLIENT", "HELLO")):
+            seen.append(entry["command"])
+    return seen
