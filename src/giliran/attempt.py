@@ -144,10 +144,12 @@ class Attempt:
                 return (yield from self._recoveries_spent(attempt))
 
     def _busy(self, busy: Busy) -> Program[Ended]:
-        if busy.same and self.job is not None:
-            # Never acked, skipped or failed: this copy's end is decided when the original ends.
-            delay = max(1.0, busy.remaining or 1.0) * (1 + self.luck() / 4)
-            yield self.emit("lock.duplicate", "requeued", "duplicate", owner=busy.holder)
+        if busy.by != "another" and self.job is not None:
+            # A job never meets itself as contention: never acked, skipped or failed. A copy's end
+            # is decided when the original ends; an elder that published its retry is about to.
+            left = busy.remaining or 1.0 if busy.by == "publication" else 0.0
+            delay = max(1.0, left) * (1 + self.luck() / 4)
+            yield self.emit("lock.duplicate", "requeued", busy.by, owner=busy.holder)
             return PutBack(min(delay, self._longest()), self.job.carried)
         yield self.emit("lock.contended", "contended", owner=busy.holder)
         match self.rules.policy:

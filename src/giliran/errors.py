@@ -20,7 +20,10 @@ from __future__ import annotations
 
 
 class GiliranError(Exception):
-    """Base of every error that leaves a guard."""
+    """Base of every error that leaves a guard.
+
+    Their `args` are what they were made with, so that result backends and pickle make them again.
+    """
 
 
 class Contended(GiliranError):
@@ -33,11 +36,15 @@ class Contended(GiliranError):
     """
 
     def __init__(self, key: str, holder: str, remaining: float | None) -> None:
+        super().__init__(key, holder, remaining)
         self.key = key
         self.holder = holder
         self.remaining = remaining
-        until = "without a known end" if remaining is None else f"for another {remaining:.1f} s"
-        super().__init__(f"{key!r} is held by {holder or 'another program'} {until}")
+
+    def __str__(self) -> str:
+        left = self.remaining
+        until = "without a known end" if left is None else f"for another {left:.1f} s"
+        return f"{self.key!r} is held by {self.holder or 'another program'} {until}"
 
 
 class GaveUp(GiliranError):
@@ -46,21 +53,29 @@ class GaveUp(GiliranError):
     Attributes:
         key: the lock key.
         reason: "contention" or "recoveries".
+        detail: how much was spent.
     """
 
     def __init__(self, key: str, reason: str, detail: str) -> None:
+        super().__init__(key, reason, detail)
         self.key = key
         self.reason = reason
-        super().__init__(f"gave up {key!r}: {detail}")
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"gave up {self.key!r}: {self.detail}"
 
 
 class Skipped(GiliranError):
     """A plain call under `skip()` met a busy resource; the body did not run."""
 
     def __init__(self, key: str, holder: str) -> None:
+        super().__init__(key, holder)
         self.key = key
         self.holder = holder
-        super().__init__(f"skipped: {key!r} is held by {holder or 'another program'}")
+
+    def __str__(self) -> str:
+        return f"skipped: {self.key!r} is held by {self.holder or 'another program'}"
 
 
 class LeaseLost(GiliranError):
@@ -73,9 +88,12 @@ class LeaseLost(GiliranError):
     """
 
     def __init__(self, key: str, reason: str) -> None:
+        super().__init__(key, reason)
         self.key = key
         self.reason = reason
-        super().__init__(f"lost the lease of {key!r}: {_LOSSES.get(reason, reason)}")
+
+    def __str__(self) -> str:
+        return f"lost the lease of {self.key!r}: {_LOSSES.get(self.reason, self.reason)}"
 
 
 _LOSSES = {
@@ -96,9 +114,12 @@ class AlreadyHeld(GiliranError):
     """
 
     def __init__(self, key: str) -> None:
+        super().__init__(key)
         self.key = key
-        super().__init__(
-            f"{key!r} is already held by this very call: leases are not re-entrant; "
+
+    def __str__(self) -> str:
+        return (
+            f"{self.key!r} is already held by this very call: leases are not re-entrant; "
             "guard the outer function only, or give the inner one a key of its own"
         )
 
@@ -107,11 +128,15 @@ class KeyReused(GiliranError):
     """One idempotency key came with two different requests; the second one did not run."""
 
     def __init__(self, key: str, idempotency_key: str) -> None:
+        super().__init__(key, idempotency_key)
         self.key = key
         self.idempotency_key = idempotency_key
-        super().__init__(
-            f"idempotency key {idempotency_key!r} was used before with other arguments; "
-            "the job did not run: use a new key, or name what must agree with fingerprint=(...)"
+
+    def __str__(self) -> str:
+        return (
+            f"idempotency key {self.idempotency_key or self.key!r} was used before with other "
+            "arguments; the job did not run: use a new key, or name what must agree with "
+            "fingerprint=(...)"
         )
 
 
@@ -119,12 +144,16 @@ class InDoubt(GiliranError):
     """An earlier attempt crashed half-way and `after_crash="hold"`: the job did not run again."""
 
     def __init__(self, key: str, idempotency_key: str, attempt: int) -> None:
+        super().__init__(key, idempotency_key, attempt)
         self.key = key
         self.idempotency_key = idempotency_key
         self.attempt = attempt
-        super().__init__(
-            f"attempt {attempt} of {idempotency_key!r} crashed and its effect is unknown; "
-            "find out whether it happened, then resolve the record as done or forget it"
+
+    def __str__(self) -> str:
+        return (
+            f"attempt {self.attempt} of {self.idempotency_key or self.key!r} crashed and its "
+            "effect is unknown; find out whether it happened, then resolve the record as done "
+            "or forget it"
         )
 
 
@@ -132,10 +161,13 @@ class ResultNotKept(GiliranError):
     """The effect happened once, but its result cannot be replayed: it was not kept."""
 
     def __init__(self, key: str, idempotency_key: str) -> None:
+        super().__init__(key, idempotency_key)
         self.key = key
         self.idempotency_key = idempotency_key
-        super().__init__(
-            f"{idempotency_key!r} is done, but its result was not kept "
+
+    def __str__(self) -> str:
+        return (
+            f"{self.idempotency_key or self.key!r} is done, but its result was not kept "
             "(too large, or not JSON): return something smaller, or read the effect itself"
         )
 
@@ -145,13 +177,18 @@ class StoreUnavailable(GiliranError):
 
     Attributes:
         code: the server's error prefix ("OOM", "READONLY", …) or "unreachable".
+        detail: what happened and what to do.
         ambiguous: True if the request may have been applied all the same.
     """
 
-    def __init__(self, code: str, detail: str, *, ambiguous: bool) -> None:
+    def __init__(self, code: str, detail: str, ambiguous: bool = False) -> None:  # noqa: FBT001, FBT002  must be made again from its args
+        super().__init__(code, detail, ambiguous)
         self.code = code
+        self.detail = detail
         self.ambiguous = ambiguous
-        super().__init__(detail)
+
+    def __str__(self) -> str:
+        return self.detail
 
 
 class StoreMisconfigured(StoreUnavailable):

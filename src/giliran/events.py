@@ -19,7 +19,10 @@ CATALOGUE: Mapping[str, tuple[int, str]] = MappingProxyType(
     {
         "lock.acquired": (INFO, "the lease was granted; the body starts"),
         "lock.contended": (INFO, "another job holds the resource"),
-        "lock.duplicate": (INFO, "the holder is this very publication: its redelivered copy came"),
+        "lock.duplicate": (
+            INFO,
+            "a copy came while its original runs, or a retry while its elder ends",
+        ),
         "lock.renew_failed": (WARNING, "one renewal got no answer; retried while trusted"),
         "lock.lost": (ERROR, "the lease ended while the body ran; the body is told"),
         "lock.released": (INFO, "the body is over and the lease was given back"),

@@ -176,7 +176,8 @@ class Guard:
                 job.publication, job.job_id, job.job_type, job.route, claimant.worker
             )
         timeouts = options.timeouts(job.time_limit if job else None, retain)
-        ask = Ask(lock_key, runtime.token(), timeouts, claimant, memory)
+        elder = job.elder if job else ""
+        ask = Ask(lock_key, runtime.token(), timeouts, claimant, memory, elder)
         return runtime.attempt(ask, self.rules, job, resource_id)
 
     def _memory(self, bound: dict[str, object], job: Job | None) -> Memory:

@@ -15,7 +15,12 @@ from giliran.term import Term, ainterrupter, interrupter
 
 
 class Hold:
-    """Made by `Giliran.hold`; good for any number of entries, one after the other."""
+    """Made by `Giliran.hold`; good for any number of entries, one after the other.
+
+    Python checks for interrupts when it calls `__exit__`, before anything there can catch one: a
+    thread whose lease is lost at that very instant sees `LeaseInterrupt` itself, not `LeaseLost`.
+    A guarded function has no such gap.
+    """
 
     def __init__(
         self, attempt: Callable[[], Attempt], term: Callable[[Attempt], Term], on_lost: OnLost
@@ -29,7 +34,12 @@ class Hold:
         """Hold the resource, or raise `Contended`."""
         term = self._new_term()
         verdict = term.open()
-        return self._begin(term, verdict, lambda: interrupter(self._on_lost, term.attempt))
+        try:
+            return self._begin(term, verdict, lambda: interrupter(self._on_lost, term.attempt))
+        except LeaseInterrupt as interrupt:  # Lost before the block began: nothing leaves it.
+            if self._entered is not None:
+                self.__exit__(LeaseInterrupt, interrupt, None)
+            raise
 
     def __exit__(
         self,
@@ -38,13 +48,13 @@ class Hold:
         traceback: TracebackType | None,
     ) -> None:
         """Give the resource back; the body's own error always wins."""
-        term, lease = self._leave()
         outcome = error
         try:
-            term.stop(lease)
-        except LeaseInterrupt as interrupt:
-            term.stop(lease)
+            term, lease = self._stop()
+        except LeaseInterrupt as interrupt:  # It arrived on the way out; it does so only once.
+            term, lease = self._stop()
             outcome = error or interrupt
+        self._entered = None
         _raise_other(term.close(lease, _outcome(outcome)), error)
 
     async def __aenter__(self) -> Lease:
@@ -60,8 +70,8 @@ class Hold:
         traceback: TracebackType | None,
     ) -> None:
         """Same as `__exit__`, awaited."""
-        term, lease = self._leave()
-        term.stop(lease)
+        term, lease = self._stop()
+        self._entered = None
         outcome = error
         if isinstance(error, asyncio.CancelledError):
             outcome = term.own_cancellation(lease, error)
@@ -69,8 +79,8 @@ class Hold:
 
     def _begin(self, term: Term, verdict: Run | Ended, choose: Callable[[], Interrupter]) -> Lease:
         if isinstance(verdict, Run):
-            term.begin(verdict.lease, choose())
             self._entered = term, verdict.lease
+            term.begin(verdict.lease, choose())
             return verdict.lease
         term.end(verdict)
         raise AssertionError("a plain claim ends in a lease or an error")
@@ -80,11 +90,12 @@ class Hold:
             raise RuntimeError("this hold is entered already; make a new one for each block")
         return self._make_term(self._attempt())
 
-    def _leave(self) -> tuple[Term, Lease]:
+    def _stop(self) -> tuple[Term, Lease]:
         if self._entered is None:
             raise RuntimeError("this hold was not entered")
-        entered, self._entered = self._entered, None
-        return entered
+        term, lease = self._entered
+        term.stop(lease)
+        return term, lease
 
 
 def _outcome(error: BaseException | None) -> Returned | Raised:

@@ -81,6 +81,7 @@ class TaskCancel:
         """From now on do not cancel; undo a cancellation of ours, so that the task may go on."""
         self._closed = True
         if self.cancelled:
+            self.cancelled = False
             self._task.uncancel()
 
 

@@ -40,6 +40,11 @@ class Job(Protocol):
         ...
 
     @property
+    def elder(self) -> str:
+        """The publication that this one is the framework's retry of; "" if it is none."""
+        ...
+
+    @property
     def job_id(self) -> str:
         """The framework's id; frameworks reuse it, so it is for people only."""
         ...

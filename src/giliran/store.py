@@ -54,13 +54,17 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One job's wish for one resource; `token` is new for every attempt to start."""
+    """One job's wish for one resource; `token` is new for every attempt to start.
+
+    `elder` is the publication that this one is a framework's retry of.
+    """
 
     lock_key: str
     token: str
     timeouts: Timeouts
     claimant: Claimant
     memory: Memory
+    elder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +78,15 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Another job holds the resource; `same` if it is this very publication."""
+    """The resource is held.
+
+    `by` says by whom: "another" job, this very "publication", or the "elder" it is a retry of.
+    """
 
     server_ms: int
     remaining: float | None
     holder: str
-    same: bool
+    by: Literal["another", "publication", "elder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +150,17 @@ def claim(ask: Ask) -> Call[Answer]:
             holder.field(ask.claimant.publication), memory.kind, memory.fingerprint,
             milliseconds(ask.timeouts.max_hold + ask.timeouts.retain), memory.after_crash,
             str(memory.attempts),
+            holder.field(ask.elder),
         ),
         lambda reply: _answer(ask.lock_key, reply),
     )  # fmt: skip
+
+
+_HOLDERS: dict[str, Literal["another", "publication", "elder"]] = {
+    "busy": "another",
+    "duplicate": "publication",
+    "elder": "elder",
+}
 
 
 def _answer(lock_key: str, reply: Any) -> Answer:
@@ -154,13 +169,13 @@ def _answer(lock_key: str, reply: Any) -> Answer:
     match answer, rest:
         case "held", [fence, attempt]:
             return Held(server_ms, int(fence), int(attempt))
-        case (("busy" | "duplicate"), [remaining, told]):
+        case (("busy" | "duplicate" | "elder"), [remaining, told]):
             left = int(remaining)
             return Busy(
                 server_ms,
                 None if left < 0 else left / 1000,
                 holder.describe(told),
-                answer == "duplicate",
+                _HOLDERS[answer],
             )
         case "done", [("done" | "failed") as state, result, attempt]:
             return Done(server_ms, state, result or None, int(attempt))

@@ -39,7 +39,7 @@ def current_lease() -> Lease:
 
 def refuse_nested(lock_key: str) -> None:
     """Raise `AlreadyHeld` if this very thread or task holds the key; costs no round trip."""
-    if any(lease.key == lock_key and lease.active for lease in _held.get()):
+    if any(lease.key == lock_key and lease.active and not lease.lost for lease in _held.get()):
         raise AlreadyHeld(lock_key)
 
 

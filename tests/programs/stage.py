@@ -40,6 +40,7 @@ class Delivered:
     carried: Carried = field(default_factory=Carried)
     visibility: float | None = None
     publication: str = "p1"
+    elder: str = ""
     job_id: str = "j1"
     job_type: str = "t"
     route: str = "q"

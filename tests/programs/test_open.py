@@ -87,6 +87,15 @@ def test_a_copy_is_not_held_back_for_longer_than_the_queue_bears() -> None:
     assert put_back(stage.open(busy(20_000, "duplicate"))).delay == 10.0
 
 
+@pytest.mark.parametrize("policy", ALL_POLICIES)
+def test_a_retry_waits_for_its_elder_whatever_the_policy(policy: Policy) -> None:
+    """The framework publishes it from within the body; skipping it would lose the job."""
+    stage = Stage(policy=policy, job=Delivered())
+    back = put_back(stage.run(stage.attempt().open(5.0), always(lambda: busy(20_000, "elder"))))
+    assert back.carried == Carried()
+    assert back.delay <= 1.25
+
+
 def test_requeue_counts_and_remembers_when_it_began() -> None:
     stage = Stage(policy=requeue())
     back = put_back(stage.open(busy(server_ms=5_000)))

@@ -48,11 +48,12 @@ def claim(
     record_ms: str = "90000",
     after_crash: str = "retry",
     attempts: str = "6",
+    elder: str = "",
 ) -> tuple[str, ...]:
     """The arguments of a claim."""
     return (
         token, ttl, max_hold, TAIL, publication, kind, fingerprint, record_ms, after_crash,
-        attempts,
+        attempts, elder,
     )  # fmt: skip
 
 

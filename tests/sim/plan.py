@@ -65,6 +65,7 @@ class Message:
     publication: str
     length: float
     carried: Carried = field(default_factory=Carried)
+    elder: str = ""
     visibility: float | None = None
     job_type: str = "task"
     route: str = "queue"

@@ -27,6 +27,7 @@ from giliran.interrupt import Interrupter, for_this_thread
 from giliran.jobs import Carried
 
 PUBLICATION = "giliran_publication"
+ELDER = "giliran_elder"
 _CARRIED = {
     "contentions": "giliran_contentions",
     "contended_since_ms": "giliran_contended_since_ms",
@@ -93,6 +94,7 @@ class CeleryJob:
         delivery = request.delivery_info or {}
         self.route = str(delivery.get("routing_key") or "")
         self.publication = str(headers.get(PUBLICATION) or self._unstamped())
+        self.elder = str(headers.get(ELDER) or "")
         self.carried = Carried(
             **{name: int(headers.get(key) or 0) for name, key in _CARRIED.items()}
         )
@@ -198,4 +200,6 @@ def _stamp(headers: dict[str, Any] | None = None, **_: object) -> None:
         return
     for key in _CARRIED.values():
         headers.pop(key, None)
+    # Only the framework's own retry brings the headers of the message it is a retry of.
+    headers[ELDER] = headers.get(PUBLICATION, "")
     headers[PUBLICATION] = uuid4().hex

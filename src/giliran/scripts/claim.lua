@@ -7,10 +7,12 @@
 --       6 kind of KEYS[3]: "", "record" (written when taken) or "delivery" (only read)
 --       7 fingerprint   8 record_ms: life of a running record
 --       9 after_crash: "retry" or "hold"   10 attempts: how many may start in all
+--       11 elder: the publication that this one is a retry of, or ""
 -- Returns {server_ms, answer, ...}, answer being one of
 --   held fence attempt             the lease is ours
 --   busy remaining_ms holder       another's; -1: without an end; "": not one of our holders
 --   duplicate remaining_ms holder  held by this very publication
+--   elder remaining_ms holder      held by the publication that this one is a retry of
 --   done state result attempt      finished before: state "done" or "failed", result "" if not kept
 --   mismatch                       this idempotency key came with another fingerprint
 --   in_doubt attempt               an attempt crashed and after_crash is "hold"
@@ -66,9 +68,11 @@ if value then
     return {now, 'held', string.match(value, ';fence=(%d+)'), math.max(attempt, 1)}
   end
   local told = ours and string.sub(value, 34) or ''
-  local same = ours and publication ~= ''
-    and string.find(value, ';pub=' .. publication .. ';', 1, true)
-  return {now, same and 'duplicate' or 'busy', redis.call('PTTL', lock), told}
+  local function held_by(id)
+    return ours and id ~= '' and string.find(value, ';pub=' .. id .. ';', 1, true)
+  end
+  local answer = held_by(publication) and 'duplicate' or held_by(ARGV[11]) and 'elder' or 'busy'
+  return {now, answer, redis.call('PTTL', lock), told}
 end
 
 -- The lock is free. A record still running belongs to an attempt that crashed or lost its lease.
