@@ -12,10 +12,13 @@ ARGS   ?=
 SEEDS  ?= 200
 SEED   ?=
 ONLY   ?=
+MINUTES ?= 3
+QUEUE   ?= redis
+PROFILE ?= no-loss
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup check fix test sim bench docs demo lock ci clean
+.PHONY: help setup check fix test sim chaos bench docs demo lock ci clean
 
 help:  ## this list
 	@awk -F ':.*##' '/^[a-z-]+:.*##/ { printf "  make %-11s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +53,9 @@ test: $(READY)  ## all tests, in random order (ARGS="-k name", JOBS=1, SEED=an o
 
 sim: $(READY)  ## the simulated world: SEEDS=how many, or SEED=one to replay
 	@SEEDS=$(SEEDS) SEED=$(SEED) $(PYTEST) --dist load tests/sim $(ARGS)
+
+chaos: $(READY)  ## real processes under faults, judged: MINUTES=3 QUEUE=redis|celery PROFILE=no-loss|loss
+	@$(BIN)/python -m chaos --minutes $(MINUTES) --queue $(QUEUE) --profile $(PROFILE) $(ARGS)
 
 bench: $(READY)  ## the numbers in the docs: ONLY=one of them
 	@$(BIN)/python -m bench $(ONLY)

@@ -22,8 +22,10 @@ from chaos.plan import Plan
 from chaos.report import FELL_SHORT, Report
 from chaos.soak import Soak, say
 
+_ENDS = (signal.SIGINT, signal.SIGTERM)
 
-def run(plan: Plan, keep: Path | None = None, *, demand_coverage: bool = True) -> Report:
+
+def run(plan: Plan, keep: Path | None = None) -> Report:
     """Run a plan and judge it. Leaves no process and no folder, whatever happens."""
     begun = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -39,7 +41,7 @@ def run(plan: Plan, keep: Path | None = None, *, demand_coverage: bool = True) -
         events = history.read(folder)
         if keep is not None:
             history.write(keep, events)
-    return Report(plan, time.monotonic() - begun, soak.done, judge(events), demand_coverage)
+    return Report(plan, time.monotonic() - begun, soak.done, judge(events))
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
@@ -67,18 +69,25 @@ def main(words: list[str]) -> int:
             sys.stdout.write("".join(f"{name}: {text}\n" for text in texts))
         return bool(found.failures(given.profile))
     seed = secrets.randbelow(10**6) if given.seed is None else given.seed
-    signal.signal(signal.SIGTERM, _stop)
+    plan = Plan(given.minutes, given.profile, given.queue, seed)
+    before = {number: signal.signal(number, _stop) for number in _ENDS}
     try:
-        report = run(Plan(given.minutes, given.profile, given.queue, seed), given.history)
+        report = run(plan, given.history)
     except KeyboardInterrupt:
         say("interrupted: no verdict")
         return FELL_SHORT
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     sys.stdout.write(report.as_json() + "\n" if given.json else report.as_text())
     return report.code
 
 
 def _stop(number: int, frame: Any) -> None:
+    """End the run, once: what comes while it cleans up must not keep it from that."""
     del number, frame
+    for end in _ENDS:
+        signal.signal(end, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

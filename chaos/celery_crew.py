@@ -48,6 +48,7 @@ class CeleryWorker:
                 "CHAOS_STORE": self.proxy.url,
                 "CHAOS_FOLDER": str(self._folder),
                 "CHAOS_NAME": name,
+                "TMPDIR": str(self._folder),  # A killed worker leaves folders behind.
             },
             stdin=subprocess.DEVNULL,
             stdout=self._log,
@@ -96,8 +97,12 @@ class CeleryCrew:
         self._refilling = True
 
     def __enter__(self) -> Self:
-        for worker in self.slots:
-            worker.start()
+        try:
+            for worker in self.slots:
+                worker.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -106,6 +111,10 @@ class CeleryCrew:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all workers at once."""
         for worker in self.slots:
             worker.close()
 

@@ -190,6 +190,8 @@ def _count(event: Event, counts: Counter[str]) -> None:
             counts[event["name"]] += 1
         case "nemesis":
             counts[f"nemesis {event['name']}"] += 1
+        case "outcome":
+            counts["ended by return"] += 1
         case "delivered" if event.get("again"):
             counts["found in own in-flight list"] += 1
         case _:

@@ -56,8 +56,12 @@ class Crew:
         self._refilling = True
 
     def __enter__(self) -> Self:
-        for slot in self.slots:
-            self._fill(slot)
+        try:
+            for slot in self.slots:
+                self._fill(slot)
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -66,6 +70,10 @@ class Crew:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the zygote, and with it all workers."""
         self._line.close()
         try:
             self._zygote.wait(_PATIENCE)

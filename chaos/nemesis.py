@@ -66,7 +66,7 @@ class Nemesis(Faults):
             if slot.worker == victim:  # Else it was killed meanwhile.
                 self._crew.signal(slot, signal.SIGCONT)
                 slot.frozen = False
-                self.log("nemesis", name="thaw", of=victim)
+                self.log("thaw", of=victim)
 
         self.later(elapsed + self.luck.uniform(1.2, 2.5), thaw)
 

@@ -30,7 +30,6 @@ class Report:
     seconds: float
     done: Counter[str]
     judgement: Judgement
-    demand_coverage: bool = True
 
     @property
     def unbitten(self) -> list[str]:
@@ -42,7 +41,7 @@ class Report:
         """The exit code: 0 as promised, 1 not, 2 too little was done to say so."""
         if self.judgement.failures(self.plan.profile):
             return FAILED
-        if self.demand_coverage and self.unbitten:
+        if self.unbitten:
             return FAILED
         return FELL_SHORT if self.plan.missing(self.done) else 0
 
@@ -69,7 +68,10 @@ class Report:
                 "missing": plan.missing(self.done),
                 "coverage": self.coverage(),
                 "counts": dict(judgement.counts),
-                "findings": judgement.findings,
+                "found": {name: len(found) for name, found in judgement.findings.items()},
+                "examples": {
+                    name: found[:SHOWN] for name, found in judgement.findings.items() if found
+                },
                 "failures": judgement.failures(plan.profile),
                 "code": self.code,
             }
@@ -81,6 +83,7 @@ class Report:
         lines = [
             f"chaos: {plan.queue} queue, {plan.profile} profile, seed {plan.seed}",
             self._line("reached", [*self._reached(), f"in {self.seconds:.0f} s"]),
+            self._line("ended", self._ended()),
             self._line("struck", self._struck()),
             self._line("bitten", [f"{n} {name}" for name, n in self.coverage().items()]),
             *self._checks(),
@@ -97,12 +100,18 @@ class Report:
     def _reached(self) -> list[str]:
         return [f"{self.done[name]}/{n} {name}s" for name, n in self.plan.targets().items()]
 
+    def _ended(self) -> list[str]:
+        counts = self.judgement.counts
+        ways = [key for key in sorted(counts) if key.startswith("ended by ")]
+        return [f"{counts[way]} {way.removeprefix('ended ')}" for way in ways]
+
     def _struck(self) -> list[str]:
         counts = self.judgement.counts
         others = [
             f"{n} {key.removeprefix('nemesis ')}"
             for key, n in sorted(counts.items())
-            if key.startswith("nemesis ") and key.removeprefix("nemesis ") not in self.done
+            if key.startswith("nemesis ")
+            and key.removeprefix("nemesis ") not in self.plan.targets()
         ]
         return others + [
             f"{n} {key.removeprefix('struck ')}"
@@ -146,7 +155,7 @@ class Report:
         failures = self.judgement.failures(self.plan.profile)
         if failures:
             return "FAILED: " + ", ".join(failures)
-        if self.demand_coverage and self.unbitten:
+        if self.unbitten:
             return "FAILED: the test did not bite: no " + ", no ".join(self.unbitten)
         missing = self.plan.missing(self.done)
         if missing:

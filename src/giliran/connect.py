@@ -89,13 +89,13 @@ def address(where: object) -> Address:
         ValueError: for a URL that redis-py does not understand.
     """
     if isinstance(where, str):
-        pool: Any = redis.ConnectionPool.from_url(_as_redis(where))
+        pool: Any = _pool(where)
     else:
         pool = getattr(where, "connection_pool", None)
         if pool is None:
-            raise TypeError(
-                f"giliran needs a URL or a redis-py or valkey-py client, not {where!r}; "
-                "Cluster and Sentinel clients are not supported yet"
+            raise TypeError(  # Names the type only: a repr may hold a password.
+                "giliran needs a URL or a redis-py or valkey-py client, not "
+                f"{type(where).__name__}; Cluster and Sentinel clients are not supported yet"
             )
     kind = str(pool.connection_class.__name__)
     if kind not in _CLASSES:
@@ -109,6 +109,17 @@ def address(where: object) -> Address:
         if (name in _SAFE or name.startswith("ssl_")) and value is not None
     }
     return Address(kind, options)
+
+
+def _pool(url: str) -> redis.ConnectionPool:
+    try:
+        return redis.ConnectionPool.from_url(_as_redis(url))
+    except ValueError:  # Its text may quote a piece of the password, taken for a port.
+        raise ValueError(
+            "giliran cannot read this URL: write redis://user:password@host:port/database, or "
+            "rediss://, unix:// or valkey:// alike; in a password, '/', '?', '#', '@' and '[' are "
+            "written as %XX"
+        ) from None
 
 
 def _as_redis(url: str) -> str:

@@ -90,7 +90,8 @@ class Options:
 
     def timeouts(self, limit: float | None, retain: float) -> Timeouts:
         """Fit the durations to a job with this hard time limit."""
-        return Timeouts(self.ttl, self.max_hold or max(self.ttl, limit or MAX_HOLD), retain)
+        longest = max(self.ttl, limit or MAX_HOLD) if self.max_hold is None else self.max_hold
+        return Timeouts(self.ttl, longest, retain)
 
 
 class Guard:

@@ -125,6 +125,7 @@ class Heart:
         step = self._to_next_wait(beat, lambda: next(program))
         with self._mutex:
             self._leases += 1
+            self._closed = False
             if not isinstance(step, Sleep):
                 raise AssertionError(f"keep must begin with a sleep, not {step!r}")  # noqa: TRY004
             self._timers.push(step, beat)
@@ -162,7 +163,7 @@ class Heart:
     def close(self) -> None:
         """End the thread soon; leases are left to expire."""
         with self._mutex:
-            self._closed = True
+            self._closed = self._running
             self._ring()
 
     def _ring(self) -> None:
@@ -172,17 +173,24 @@ class Heart:
     # ------------------------------------------------------------------ in the thread
 
     def _main(self) -> None:
-        try:
-            while not self._closed:
-                try:
-                    self.beat()
-                except Exception:  # The heart must not stop: every lease would be lost with it.
-                    _log.exception("the heartbeat met an error it does not know; it goes on")
-                    self._drop_connection()
-        finally:
-            self._drop_connection()
-            with self._mutex:
-                self._running = False
+        while not self._over():
+            try:
+                self.beat()
+            except Exception:  # The heart must not stop: every lease would be lost with it.
+                _log.exception("the heartbeat met an error it does not know; it goes on")
+                self._drop_connection()
+
+    def _over(self) -> bool:
+        """Tell whether the thread ends; a lease that begins later starts a new one."""
+        with self._mutex:
+            if not self._closed:
+                return False
+            connection, self._connection = self._connection, None
+            self._timers, self._outbox, self._flight = Timers(), [], None
+            self._running = self._closed = False
+        if connection is not None:
+            connection.disconnect()
+        return True
 
     def beat(self) -> None:
         """Go once around: let programs on, send what is due, take replies or rest."""

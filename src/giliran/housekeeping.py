@@ -7,7 +7,8 @@ import queue
 import threading
 
 from giliran.drive import Driver
-from giliran.steps import Program
+from giliran.errors import StoreUnavailable
+from giliran.steps import Program, Sleep, Step
 
 _log = logging.getLogger("giliran")
 IDLE = 10.0
@@ -26,6 +27,7 @@ class Housekeeping:
         self._mutex = threading.Lock()
         self._work: queue.Queue[Program[None] | None] = queue.Queue(BACKLOG)
         self._thread: threading.Thread | None = None
+        self._closing = False
 
     def submit(self, program: Program[None]) -> None:
         """Run a program soon. It must end by itself; one too many is dropped and logged."""
@@ -41,10 +43,11 @@ class Housekeeping:
                 self._thread.start()
 
     def close(self, timeout: float) -> None:
-        """Finish what was submitted, for at most `timeout` seconds, and end the thread."""
+        """Try once more what was submitted, for at most `timeout` seconds, and end the thread."""
         with self._mutex:
             thread = self._thread
             if thread is not None:
+                self._closing = True
                 self._work.put(None)
         if thread is not None:
             thread.join(timeout)
@@ -59,9 +62,24 @@ class Housekeeping:
                 with self._mutex:
                     if self._work.empty():
                         self._thread = None
+                        self._closing = False
                         return
                 continue
             try:
-                self._driver.run(program)
+                self._driver.run(self._until_closed(program))
             except Exception:  # The thread serves others too.
                 _log.exception("a housekeeping program failed")
+
+    def _until_closed(self, program: Program[None]) -> Program[None]:
+        """Run a program, but no longer than to its next pause once the thread is to end."""
+        try:
+            step: Step = next(program)
+            while not (self._closing and isinstance(step, Sleep)):
+                try:
+                    answer = yield step
+                except StoreUnavailable as error:
+                    step = program.throw(error)
+                else:
+                    step = program.send(answer)
+        except StopIteration:
+            return

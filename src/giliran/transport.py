@@ -36,6 +36,7 @@ _ADVICE = {
     "BUSY": "Redis is busy with somebody's endless script: SCRIPT KILL it",
     "NOAUTH": "Redis wants a password: put it into the URL",
     "WRONGPASS": "Redis refuses this user or password",
+    "TLS": "its certificate is not trusted: see ssl_ca_certs, and the host name in the URL",
     "NOPERM": "this user lacks rights: allow EVALSHA, EVAL and the commands of our scripts",
     "WRONGTYPE": "a key of giliran's holds another type: another program uses its name",
 }
@@ -57,13 +58,18 @@ def translate(error: Exception, where: str) -> StoreUnavailable:
     """Turn a client's error into ours, sorted by whose move is next."""
     message = str(error)
     if isinstance(error, exceptions.AuthenticationError):
-        code = "WRONGPASS" if "WRONGPASS" in message else "NOAUTH"
+        wrong = "WRONGPASS" in message or "invalid username-password" in message
+        code = "WRONGPASS" if wrong else "NOAUTH"
         return StoreMisconfigured(code, f"{where}: {_ADVICE[code]} ({message})", ambiguous=False)
     if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError, OSError)) and not (
         isinstance(error, (exceptions.BusyLoadingError, exceptions.MaxConnectionsError))
     ):
         if "max number of clients" in message:
             return StoreUnavailable("MAXCLIENTS", f"{where}: {message}", ambiguous=False)
+        if "CERTIFICATE_VERIFY_FAILED" in message:
+            return StoreMisconfigured(
+                "TLS", f"{where}: {_ADVICE['TLS']} ({message})", ambiguous=False
+            )
         return StoreUnavailable(
             "unreachable", f"Redis at {where} did not answer: {message}", ambiguous=True
         )
@@ -87,11 +93,17 @@ _BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
+# What servers say, without a code, when a script's command is denied: Valkey and Redis 7.2; 7.0.
+_DENIED = ("ACL failure in script", "The user executing the script can't")
+
+
 def _prefix(error: Exception, message: str) -> str:
     """Find the server's error code; redis-py cuts it off where it has a class for it."""
     for kind, code in _BY_CLASS:
         if isinstance(error, kind):
             return code
+    if message.startswith(_DENIED):
+        return "NOPERM"
     first = message.lstrip("-").partition(" ")[0]
     if first.isupper():
         return first.rstrip(":")

@@ -174,7 +174,7 @@ class Giliran:
         key: str,
         *,
         ttl: Seconds = 30,
-        max_hold: Seconds = MAX_HOLD,
+        max_hold: Seconds | None = None,
         wait: Seconds = 0,
         on_lost: OnLost = "interrupt",
     ) -> Hold:
@@ -183,7 +183,7 @@ class Giliran:
         Args:
             key: the lock key, literally.
             ttl: how long the lock outlives a dead holder; renewed every third of it.
-            max_hold: execution timeout of the block.
+            max_hold: execution timeout of the block; default: an hour, or the TTL if longer.
             wait: acquire timeout; 0 asks once.
             on_lost: as for `exclusive`.
 
@@ -196,7 +196,9 @@ class Giliran:
         """
         validate_key(key)
         budget = seconds(wait, "wait")
-        timeouts = Timeouts(seconds(ttl, "ttl"), seconds(max_hold, "max_hold"), MAX_HOLD * 24)
+        life = seconds(ttl, "ttl")
+        longest = max(life, MAX_HOLD) if max_hold is None else seconds(max_hold, "max_hold")
+        timeouts = Timeouts(life, longest, retain=life)  # Nothing is recorded.
         policy = wait_for(budget) if budget else fail()
         rules = Rules(policy, 0, Codec(lambda: object), ())
 

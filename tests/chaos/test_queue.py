@@ -10,6 +10,7 @@ import redis
 from chaos.adapter import ChaosQueue, WasPutBack
 from chaos.queue import DELAYED, SIGN, Message, RedisQueue, fresh_id
 
+from giliran import INJECTED, Giliran, Lease
 from giliran.jobs import Carried
 
 pytestmark = pytest.mark.keys_without_ttl("chaos:queue:*")
@@ -121,3 +122,25 @@ def test_a_job_is_put_back_as_a_copy_that_carries_its_counters(queue: RedisQueue
 def test_a_message_survives_being_written() -> None:
     sent = Message("plain", {"seconds": 0.5}, carried=Carried(outages=2), id=fresh_id())
     assert Message.loads(sent.dumps()) == sent
+
+
+def test_a_job_that_finds_out_by_itself_that_its_lease_is_lost_is_put_back(
+    queue: RedisQueue, redis_url: str
+) -> None:
+    sent = message()
+    queue.enqueue(sent)
+    queue.fetch()
+    adapter = ChaosQueue(queue)
+    turns = Giliran(redis_url, queues=[adapter])
+
+    @turns.exclusive("lock:{resource}", on_lost="flag")
+    def plain(resource: str, *, lease: Lease = INJECTED) -> str:
+        lease.lose("taken")  # As the heartbeat does.
+        lease.check()
+        return resource
+
+    with adapter.running(sent), pytest.raises(WasPutBack):
+        plain("a")
+    turns.close()
+    queue.ack(sent)
+    assert [copy.carried.recoveries for copy in queue.messages()] == [1]

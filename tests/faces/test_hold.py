@@ -130,3 +130,40 @@ def test_the_late_release_of_one_never_touches_the_next(
         assert client.get("lock:1") == "the next"
 
     face.run(main())
+
+
+def test_the_loss_of_an_outer_lease_ends_the_inner_one_too(
+    turns: Giliran, face: Face, client: redis.Redis
+) -> None:
+    """The inner resource is given back, and what leaves is the outer loss."""
+
+    async def main() -> None:
+        with pytest.raises(LeaseLost) as lost:
+            async with (
+                face.enter(turns.hold("lock:outer", ttl=1)),
+                face.enter(turns.hold("lock:inner", ttl=60)),
+            ):
+                client.delete("lock:outer")
+                await face.pause(5)
+        assert lost.value.key == "lock:outer"
+        assert not client.exists("lock:inner")
+
+    face.run(main())
+
+
+def test_both_leases_lost_at_once_leave_nothing_behind(
+    turns: Giliran, face: Face, client: redis.Redis
+) -> None:
+    async def main() -> None:
+        with pytest.raises(LeaseLost):
+            async with (
+                face.enter(turns.hold("lock:outer", ttl=1)),
+                face.enter(turns.hold("lock:inner", ttl=1)),
+            ):
+                client.flushall()
+                await face.pause(5)
+        await face.pause(0.02)  # Nothing that was fired hits what comes after.
+        async with face.enter(turns.hold("lock:outer")), face.enter(turns.hold("lock:inner")):
+            await face.pause(0.02)
+
+    face.run(main())

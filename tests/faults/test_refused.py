@@ -10,7 +10,7 @@ import redis
 from tests.support.leaks import keys_without_ttl
 from tests.support.wait import wait_for
 
-from giliran import INJECTED, Giliran, Lease, StoreMisconfigured, StoreUnavailable
+from giliran import INJECTED, Giliran, Lease, LeaseLost, StoreMisconfigured, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,12 +29,12 @@ def refusal(turns: Giliran, key: str = "lock:1") -> StoreUnavailable:
 
     async def claim() -> None:
         try:
-            async with turns.hold(key):
+            async with turns.hold(key, ttl=1):
                 pytest.fail("must not run")
         finally:
             await turns.aclose()
 
-    with pytest.raises(StoreUnavailable) as told, turns.hold(key):
+    with pytest.raises(StoreUnavailable) as told, turns.hold(key, ttl=1):
         pytest.fail("must not run")
     with pytest.raises(StoreUnavailable) as atold:
         asyncio.run(claim())
@@ -169,6 +169,7 @@ def test_a_server_that_cannot_persist(
             break_disk(client, tmp_path / "disk")
             error = refusal(turns, "lock:2")
         client.config_set("stop-writes-on-bgsave-error", "no")
+        client.config_set("save", "")
     assert error.code == "MISCONF"
     assert "look at its disk and log" in str(error)
     assert turns.counts["lock.lost"] == 0
@@ -195,7 +196,7 @@ def test_a_server_that_loads_its_data_is_waited_for(
     turns = connect(server.url)
     with turns.hold("lock:warm"):
         pass
-    load_slowly(server, seconds=1.5)
+    load_slowly(server, seconds=2)
     error = refusal(turns)
     assert error.code == "LOADING"
     assert "it will answer when that is done" in str(error)
@@ -210,6 +211,7 @@ def load_slowly(server: EmbeddedServer, seconds: float) -> None:
     client = admin(server.url)
     for number in range(keys):
         client.set(f"filler:{number}", str(number) * 500, px=600_000)
+    client.config_set("rdbcompression", "no")
     client.config_set("key-load-delay", int(seconds * 1_000_000 / keys))
     loader = admin(server.url)
     connection = loader.connection_pool.get_connection()
@@ -257,8 +259,6 @@ def test_the_lock_becomes_something_else_while_held(connect: Connect, client: re
         lost.append(lease.lost)
 
     lost: list[str] = []
-    from giliran import LeaseLost
-
     with pytest.raises(LeaseLost):
         work(1)
     assert lost == ["taken"]

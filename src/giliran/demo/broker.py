@@ -91,6 +91,8 @@ def publish(url: str, refunds: Sequence[Refund], seed: int) -> Sent:
     with Redis.from_url(url) as broker:
         raw = cast("list[bytes]", broker.lrange(QUEUE, 0, -1))[::-1]
         messages: list[dict[str, Any]] = [json.loads(text) for text in raw]
+        if len(messages) != len(refunds) + len(seconds):
+            raise AssertionError(f"of {len(refunds) + len(seconds)} messages {len(raw)} are there")
         copied = luck.choices(messages[: len(refunds)], k=max(50, len(refunds) // 5))
         copies = [_copy(message) for message in copied]
         broker.delete(QUEUE)

@@ -34,7 +34,7 @@ Tell: TypeAlias = Callable[[str, int, int], None]
 
 
 def run_all(folder: Path, jobs: int, orders: int, seed: int, tell: Tell) -> dict[str, Report]:
-    """Do the same refunds in every mode, one after the other, on a server of their own.
+    """Do the same refunds in every mode, one after the other, each on a server of its own.
 
     Args:
         folder: an empty folder; each mode gets one in it.
@@ -50,10 +50,11 @@ def run_all(folder: Path, jobs: int, orders: int, seed: int, tell: Tell) -> dict
     """
     refunds = tuple(plan(jobs, orders, seed))
     reports: dict[str, Report] = {}
-    with EmbeddedServer() as server, Redis.from_url(server.url) as client:
-        for mode in MODES:
-            client.flushall()
-            (folder / mode).mkdir()
+    for mode in MODES:
+        (folder / mode).mkdir()
+        # A new server each time: to an old one, a worker that was killed may be still connected,
+        # through a child that is not quite dead, and be given the first message.
+        with EmbeddedServer() as server, Redis.from_url(server.url) as client:
             reports[mode] = Run(mode, folder / mode, refunds, seed, tell).report(client, server.url)
     return reports
 

@@ -90,6 +90,7 @@ local last = tonumber(redis.call('GET', fence_key) or 0) or 0
 local fence = string.format('%.0f', math.max(last + 1, now_us))
 redis.call('SET', fence_key, fence, 'PX', 86400000 + max_hold)
 if kind == 'record' then
+  redis.call('PEXPIRE', record, record_ms) -- Without this right no record must be written.
   redis.call('HSET', record, 'state', 'running', 'fingerprint', fingerprint, 'token', token,
     'fence', fence, 'attempt', attempt, 'started', now)
   redis.call('PEXPIRE', record, record_ms)

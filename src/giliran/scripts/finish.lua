@@ -44,7 +44,11 @@ end
 if recorded then
   redis.call('HSET', record, 'state', ending, 'fingerprint', ARGV[4], 'token', token,
     'fence', string.match(value, ';fence=(%d+)'), 'result', ARGV[5], 'finished', now)
-  redis.call('PEXPIRE', record, retain)
+  local kept = redis.pcall('PEXPIRE', record, retain)
+  if type(kept) == 'table' and not noted[2] then
+    redis.call('DEL', record) -- Without the right to give it an end it must not stay.
+    return kept
+  end
 elseif ending == 'forget' and noted[1] == token and noted[2] == 'running' then
   redis.call('DEL', record)
 end
