@@ -22,6 +22,8 @@ from giliran.store import Ask, Busy, Done, Doubt, Ending, Held, Mismatch, Spent
 
 OUTAGES_MAX = 20
 OUTAGE_CAP = 60.0
+# Lost by our own clock: Redis may have the lease still, renewed by a request whose answer was late.
+_OUR_WORD = ("expired", "max_hold", "unreachable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,10 +286,10 @@ class Attempt:
 
     def _owe(self, lease: Lease) -> None:
         """A lease that ran out of time, not taken from us, need not block others for its TTL."""
-        self.owed = "release" if lease.lost in ("max_hold", "unreachable") else None
+        self.owed = "release" if lease.lost in _OUR_WORD else None
 
     def _lost(self, lost: LeaseLost) -> Program[Ended]:
-        self.owed = "release" if lost.reason in ("max_hold", "unreachable") else None
+        self.owed = "release" if lost.reason in _OUR_WORD else None
         if self.job is None:
             return Raise(lost)
         if lost.reason == "max_hold":

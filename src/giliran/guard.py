@@ -90,8 +90,10 @@ class Options:
 
     def timeouts(self, limit: float | None, retain: float) -> Timeouts:
         """Fit the durations to a job with this hard time limit."""
-        longest = max(self.ttl, limit or MAX_HOLD) if self.max_hold is None else self.max_hold
-        return Timeouts(self.ttl, longest, retain)
+        if self.max_hold is not None:
+            return Timeouts(self.ttl, self.max_hold, retain)
+        longest = MAX_HOLD if limit is None else limit - min(5.0, limit / 10)  # Told before killed.
+        return Timeouts(self.ttl, max(self.ttl, longest), retain)
 
 
 class Guard:

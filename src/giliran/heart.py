@@ -7,17 +7,15 @@ or adapter code runs here, so a blocked event loop or a slow listener loses no l
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import logging
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 from redis import exceptions
 
+from giliran.beats import Beat, Flight, Timers
 from giliran.connect import Address
 from giliran.drive import Driver
 from giliran.errors import StoreUnavailable
@@ -42,56 +40,6 @@ def native(name: str) -> Any:
     return getattr(sys.modules["_thread"], name)
 
 
-@dataclass(slots=True, eq=False)
-class Beat:
-    """One lease being kept: its program and what it waits for."""
-
-    lease: Lease
-    gate: Gate
-    program: Program[None]
-    call: Call[Any] | None = None
-    packed: bytes = b""
-    answer_by: float = 0.0
-    script_unknown: bool = False
-    over: bool = False
-
-
-@dataclass(slots=True)
-class Flight:
-    """Renewals that were sent and not all answered, in order."""
-
-    beats: list[Beat]
-    answer_by: float
-    answered: int = 0
-
-
-@dataclass(slots=True)
-class Timers:
-    """When which beat wants to go on: due times in order, each with how early it may be."""
-
-    heap: list[tuple[float, int, float, Beat]] = field(default_factory=list[Any])
-    order: Any = field(default_factory=itertools.count)
-
-    def push(self, sleep: Sleep, beat: Beat) -> None:
-        """Wake the beat when the sleep is over."""
-        heapq.heappush(self.heap, (sleep.until, next(self.order), sleep.early, beat))
-
-    def due(self, instant: float) -> list[Beat]:
-        """Take the beats whose time has come and, if any has, those that may be early."""
-        if not self.heap or self.heap[0][0] > instant:
-            return []
-        beats: list[Beat] = []
-        while self.heap and self.heap[0][0] - self.heap[0][2] <= instant:
-            beats.append(heapq.heappop(self.heap)[3])
-        return beats
-
-    def next_at(self) -> float:
-        """Answer when the next beat wants to go on, leaving out those that are over."""
-        while self.heap and self.heap[0][3].over:
-            heapq.heappop(self.heap)
-        return self.heap[0][0] if self.heap else float("inf")
-
-
 class Heart:
     """Keeps leases alive. `begin` and `stop` are cheap and need no round trip."""
 
@@ -110,7 +58,6 @@ class Heart:
         self._wakes_at = float("inf")
         self._running = False
         self._closed = False
-        self._leases = 0
         self._connection: Any = None
         self._outbox: list[Beat] = []
         self._flight: Flight | None = None
@@ -124,7 +71,6 @@ class Heart:
         beat = Beat(lease, gate, program)
         step = self._to_next_wait(beat, lambda: next(program))
         with self._mutex:
-            self._leases += 1
             self._closed = False
             if not isinstance(step, Sleep):
                 raise AssertionError(f"keep must begin with a sleep, not {step!r}")  # noqa: TRY004
@@ -145,10 +91,7 @@ class Heart:
 
     def stop(self, beat: Beat) -> None:
         """Keep a lease no longer; its body can be interrupted no more once its gate is closed."""
-        with self._mutex:
-            if not beat.over:
-                beat.over = True
-                self._leases -= 1
+        beat.over = True
 
     @property
     def running(self) -> bool:
@@ -173,12 +116,17 @@ class Heart:
     # ------------------------------------------------------------------ in the thread
 
     def _main(self) -> None:
-        while not self._over():
-            try:
-                self.beat()
-            except Exception:  # The heart must not stop: every lease would be lost with it.
-                _log.exception("the heartbeat met an error it does not know; it goes on")
-                self._drop_connection()
+        try:
+            while not self._over():
+                try:
+                    self.beat()
+                except Exception as error:  # It must not stop: every lease would be lost with it.
+                    _log.exception("the heartbeat met an error it does not know; it goes on")
+                    self._drop(error)
+        except BaseException:  # Left with this thread by somebody; the next lease starts another.
+            with self._mutex:
+                self._running = False
+            raise
 
     def _over(self) -> bool:
         """Tell whether the thread ends; a lease that begins later starts a new one."""
@@ -201,22 +149,23 @@ class Heart:
             if not beat.over:
                 self._go_on(beat, None)
         if self._flight is None and self._outbox:
-            self._outbox.sort(key=lambda beat: beat.answer_by)
-            batch, self._outbox = self._outbox[:BATCH], self._outbox[BATCH:]
-            self._flight = self._send(batch)
+            self._depart()
         if self._flight is not None:
-            if self._receive(self._flight):
-                self._flight = None
+            self._receive(self._flight)
         elif not self._outbox:
             self._rest()
 
-    def _drop_connection(self) -> None:
+    def _drop(self, error: Exception) -> None:
         """Close the connection; renewals in flight count as unanswered."""
-        if self._connection is not None:
-            self._connection.disconnect()
-        if self._flight is not None:
-            flight, self._flight = self._flight, None
-            self._fail(flight.beats[flight.answered :], exceptions.ConnectionError("dropped"))
+        connection, self._connection = self._connection, None
+        flight, self._flight = self._flight, None
+        if connection is not None:
+            connection.disconnect()
+        if flight is not None:
+            failure = translate(error, str(self._address))
+            for beat in flight.beats[flight.answered :]:
+                if not beat.over:
+                    self._go_on(beat, failure)
 
     def _rest(self) -> None:
         with self._mutex:
@@ -247,38 +196,42 @@ class Heart:
             while not isinstance(step, Call | Sleep):
                 step = beat.program.send(self._driver.at_once(step))
         except StopIteration:
-            self.stop(beat)
-            beat.gate.fire()
-            return None
+            pass
+        except Exception:  # Fail closed: a lease that nobody keeps is lost.
+            _log.exception("the lease of %r cannot be kept any more", beat.lease.key)
+            beat.lease.lose("unreachable")
         else:
             return step
+        self.stop(beat)
+        beat.gate.fire()
+        return None
 
-    def _send(self, beats: Sequence[Beat]) -> Flight | None:
-        """Send the renewals of these beats as one pipeline."""
+    def _depart(self) -> None:
+        """Send the most urgent renewals as one pipeline."""
+        waiting = sorted(
+            (beat for beat in self._outbox if not beat.over), key=lambda beat: beat.answer_by
+        )
+        beats, self._outbox = waiting[:BATCH], waiting[BATCH:]
+        if not beats:
+            return
+        self._flight = Flight(beats, beats[0].answer_by)
         try:
-            connection = self._connected(min(beat.answer_by for beat in beats))
-            connection.send_packed_command(
-                [b"".join(self._pack(connection, beat) for beat in beats)]
-            )
+            connection = self._connection or self._connect(self._flight.answer_by)
+            packed = b"".join(self._pack(connection, beat) for beat in beats)
+            connection.send_packed_command([packed])
         except (exceptions.RedisError, OSError) as error:
-            self._fail(beats, error)
-            return None
-        return Flight(list(beats), min(beat.answer_by for beat in beats))
+            self._drop(error)
 
-    def _connected(self, answer_by: float) -> Any:
-        connection = self._connection
-        if connection is None:
-            pool = self._address.sync_pool()
-            made: Any = pool.make_connection()
-            connection = self._connection = made
-        if not connection.is_connected:
-            # Nobody watches deadlines meanwhile, so it must not outlast the first of them.
-            with self._mutex:
-                trusted = [beat.lease.trusted_until for *_, beat in self._timers.heap]
-            ends = min([answer_by, *trusted])
-            left = max(0.05, min(1.0, ends - self._driver.clock()))
-            connection.socket_connect_timeout = connection.socket_timeout = left
-            connection.connect()
+    def _connect(self, answer_by: float) -> Any:
+        # Nobody watches deadlines meanwhile, so it must not outlast the first of them.
+        with self._mutex:
+            trusted = [beat.lease.trusted_until for *_, beat in self._timers.heap]
+        ends = min([answer_by, *trusted])
+        left = max(0.05, min(1.0, ends - self._driver.clock()))
+        connection: Any = self._address.sync_pool().make_connection()
+        connection.socket_connect_timeout = connection.socket_timeout = left
+        connection.connect()
+        self._connection = connection
         return connection
 
     @staticmethod
@@ -293,11 +246,9 @@ class Heart:
             beat.packed = b"".join(connection.pack_command(*short(call)))
         return beat.packed
 
-    def _receive(self, flight: Flight) -> bool:
-        """Take what replies there are, waiting a little; True once the flight is over."""
+    def _receive(self, flight: Flight) -> None:
+        """Take what replies there are, waiting a little."""
         connection = self._connection
-        if connection is None:
-            raise AssertionError("waiting for replies without a connection")
         patience = self._glance()
         try:
             while flight.answered < len(flight.beats):
@@ -305,15 +256,15 @@ class Heart:
                 if left <= 0:
                     raise exceptions.TimeoutError("no reply to a renewal in time")
                 if not connection.can_read(min(left, patience)):
-                    return False
+                    return
                 beat = flight.beats[flight.answered]
                 reply = self._read(connection)
                 flight.answered += 1
                 self._take(beat, reply)
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
-            connection.disconnect()
-            self._fail(flight.beats[flight.answered :], error)
-        return True
+            self._drop(error)
+        else:
+            self._flight = None
 
     def _glance(self) -> float:
         return max(0.0, min(GLANCE, self._timers.next_at() - self._driver.clock()))
@@ -339,9 +290,3 @@ class Heart:
             self._go_on(beat, translate(reply, str(self._address)))
         else:
             self._go_on(beat, beat.call.decode(reply))
-
-    def _fail(self, beats: Sequence[Beat], error: Exception) -> None:
-        failure = translate(error, str(self._address))
-        for beat in beats:
-            if not beat.over:
-                self._go_on(beat, failure)

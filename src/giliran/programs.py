@@ -149,7 +149,7 @@ def finish(
         if lease.lost and failed and ending in ("forget", "release"):
             return Finished("released", failed)  # The body ended in time; the lock did since.
         if lease.lost:
-            yield from lose(lease, "unreachable" if resend else lease.lost, event)
+            yield from lose(lease, "unreachable" if failed else lease.lost, event)
             raise LeaseLost(lease.key, lease.lost)
         request = store.finish(
             lease.key, lease.token, ending, memory, result, lease.timeouts.retain, resend=resend

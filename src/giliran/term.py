@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from giliran import programs
 from giliran.attempt import Attempt, Ended, PutBack, Raise, Raised, Return, Returned, Run
+from giliran.beats import Beat
 from giliran.drive import Driver
 from giliran.errors import AlreadyHeld, LeaseInterrupt
-from giliran.heart import Beat
 from giliran.housekeeping import Housekeeping
 from giliran.interrupt import Flag, Gate, Interrupter, TaskCancel, for_this_thread
 from giliran.lease import Lease

@@ -102,8 +102,8 @@ class Giliran:
             key: what must not run in parallel: a template over the arguments such as
                 `"lock:order:{order_id}"`, a function of some of them, or `whole_function(key)`.
             ttl: how long the lock outlives a dead holder, 1 s to 24 h; renewed every third of it.
-            max_hold: execution timeout; no call holds longer. Default: the queue's hard time
-                limit, else an hour.
+            max_hold: execution timeout; no call holds longer. Default: a little less than the
+                queue's hard time limit, so that the body is told before it is killed, else an hour.
             on_contention: `requeue(...)` (the default), `wait(...)`, `skip(...)` or `fail()`.
             idempotency_key: what must not take effect twice; a template like `key`. A finished
                 call is recorded, and a repeat is answered with its result without running.

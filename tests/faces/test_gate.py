@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 ROUNDS = 1500
 
+# Python drops an interrupt that arrives in a weak reference's callback or in a `__del__`.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 @pytest.fixture
 def turns() -> Giliran:
@@ -36,6 +39,7 @@ def store(turns: Giliran) -> Iterator[FakeStore]:
     sys.setswitchinterval(0.00002)
     with fake(turns) as store:
         yield store
+        turns.close()
     sys.setswitchinterval(interval)
 
 

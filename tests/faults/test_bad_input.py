@@ -74,11 +74,11 @@ def test_a_ttl_within_its_bounds_is_taken(turns: Giliran) -> None:
             write(turns, "lock:{order}", ttl)
 
 
-def test_a_ttl_of_a_day_needs_a_max_hold_as_long(turns: Giliran) -> None:
+def test_a_ttl_of_a_day_raises_the_default_of_max_hold(turns: Giliran) -> None:
     turns.exclusive("lock:{order}", ttl=86_400)(work)
-    turns.hold("lock:1", ttl=86_400, max_hold=86_400)
+    turns.hold("lock:1", ttl=86_400)
     with pytest.raises(ValueError, match=r"raise max_hold .* or lower ttl"):
-        turns.hold("lock:1", ttl=86_400)
+        turns.hold("lock:1", ttl=86_400, max_hold=3600)
 
 
 @pytest.mark.parametrize(

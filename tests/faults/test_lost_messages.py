@@ -93,7 +93,7 @@ def test_a_lease_survives_one_lost_renewal(
         wait_for(lambda: rule.hits)
         began = lease.trusted_until
         wait_for(lambda: lease.trusted_until > began)
-    assert turns.counts["lock.renew_failed"] == (effect != "duplicate")
+    assert turns.counts["lock.renew_failed"] >= (effect != "duplicate")
     assert turns.counts["lock.lost"] == 0
 
 

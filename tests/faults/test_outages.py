@@ -173,7 +173,7 @@ def test_a_claim_waits_for_a_server_that_comes_back(
 
 def test_scripts_are_loaded_again_after_a_flush(connect: Connect, client: redis.Redis) -> None:
     turns = connect(f"redis://127.0.0.1:{client.connection_pool.connection_kwargs['port']}")
-    with turns.hold("lock:1", ttl=1) as lease:
+    with turns.hold("lock:1", ttl=2) as lease:
         for _ in range(2):
             client.script_flush()
             renewed(lease)

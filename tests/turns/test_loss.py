@@ -1,6 +1,7 @@
 """A lease that is lost while its body runs: the body is told, and nobody else."""
 
 import asyncio
+import ctypes
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import redis
 from tests.support.wait import wait_for
 from tests.turns.conftest import Face
 
-from giliran import INJECTED, Giliran, Lease, LeaseInterrupt, LeaseLost
+from giliran import INJECTED, Giliran, Lease, LeaseInterrupt, LeaseLost, heart
 from giliran.testing import lose_lease
 
 Body = Callable[[int], Any]
@@ -201,3 +202,36 @@ def short_body(turns: Giliran, redis_url: str, key: str, extra: float) -> None:
         raise AssertionError("the interrupt left its guard") from interrupt
     else:
         raise AssertionError("a lost lease was reported as success")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_heartbeat_that_dies_is_started_again_by_the_next_lease(turns: Giliran) -> None:
+    with pytest.raises(LeaseLost), turns.hold("lock:1", ttl=1, on_lost="flag") as lease:
+        beating = next(t for t in threading.enumerate() if t.name == "giliran-heartbeat")
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(beating.ident or 0), ctypes.py_object(SystemExit)
+        )
+        turns.heartbeat.wake()
+        wait_for(lambda: not beating.is_alive())
+        wait_for(lambda: bool(lease.lost))  # Nobody tells it, but it knows.
+        with turns.hold("lock:2", ttl=1) as other:
+            first = other.trusted_until
+            wait_for(lambda: other.trusted_until > first)
+
+
+def test_an_error_it_does_not_know_costs_the_heartbeat_one_attempt(
+    turns: Giliran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = iter([ArithmeticError("no such thing")])
+
+    def fail_once(connection: Any, beat: Any) -> bytes:
+        for failure in failures:
+            raise failure
+        return pack(connection, beat)
+
+    pack = heart.Heart._pack
+    monkeypatch.setattr(heart.Heart, "_pack", staticmethod(fail_once))
+    with turns.hold("lock:1", ttl=1) as lease:
+        first = lease.trusted_until
+        wait_for(lambda: lease.trusted_until > first)
+    assert turns.counts["lock.renew_failed"] == 1

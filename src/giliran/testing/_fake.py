@@ -8,8 +8,8 @@ from collections.abc import Callable, Generator
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
+from giliran.beats import Beat
 from giliran.errors import StoreUnavailable
-from giliran.heart import Beat
 from giliran.interrupt import Gate
 from giliran.lease import Lease
 from giliran.steps import Call, Program

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import uuid
 from collections.abc import Iterator
 
@@ -18,7 +17,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """Broker and lock store, and no worker yet."""
     with EmbeddedServer() as broker, EmbeddedServer() as store:
         yield Rig(broker, store, tmp_path_factory.mktemp("workers"))
-        gc.collect()  # Results unsubscribe from the servers when they go.
         tasks.app.close()
 
 
