@@ -248,3 +248,14 @@ def test_tokens_and_arguments_are_never_told(
     assert "lock:1" in everything
     assert tokens[0] not in everything
     assert card not in everything
+
+
+def test_more_threads_than_the_pool_of_the_client(connect: Connect, redis_url: str) -> None:
+    """The client's own pool is not used, so it is neither exhausted nor closed."""
+    with redis.Redis.from_url(redis_url, max_connections=1) as given:
+        turns = connect(given)
+        with contextlib.ExitStack() as stack:
+            for number in range(5):
+                stack.enter_context(turns.hold(f"lock:{number}"))
+        turns.close()
+        assert given.ping()

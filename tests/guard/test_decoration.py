@@ -51,6 +51,7 @@ def test_a_plain_function_that_returns_a_coroutine_is_refused_when_it_does() -> 
         ({"on_lost": "shout"}, "on_lost"),
         ({"recoveries": -1}, "recoveries"),
         ({"ttl": 60, "max_hold": 30}, "max_hold=30 s must lie between ttl=60 s"),
+        ({"max_hold": 0}, "max_hold=0 s must lie between ttl=30 s"),
         ({"ttl": 60, "retain": 30}, "retain=30 s must lie between ttl=60 s"),
         ({"ttl": timedelta(days=2)}, "ttl=172800 s is outside"),
         ({"fingerprint": ("amount",)}, "amount"),

@@ -265,7 +265,7 @@ def test_one_thread_keeps_a_hundred_leases(turns: Giliran) -> None:
         await turns.aclose()
 
     async def hold(number: int) -> None:
-        async with turns.hold(f"lock:{number}", ttl=1) as lease:
+        async with turns.hold(f"lock:{number}", ttl=3) as lease:
             first = lease.trusted_until
             await asyncio.to_thread(wait_for, lambda: lease.trusted_until > first)
             beating.append([t.name for t in threading.enumerate()].count("giliran-heartbeat"))
