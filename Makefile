@@ -13,7 +13,7 @@ SEEDS  ?= 200
 SEED   ?=
 ONLY   ?=
 MINUTES ?= 3
-QUEUE   ?= redis
+QUEUE  ?= redis
 PROFILE ?= no-loss
 
 MAKEFLAGS += --no-print-directory
@@ -71,7 +71,7 @@ lock: $(READY)  ## requirements/*.txt anew from pyproject.toml (UPGRADE=1)
 
 ci: $(READY)  ## what CI runs, in its order
 	@$(BIN)/python tools/steps.py --first "make check" "make sim SEEDS=50" "make docs" \
-	  "make demo ARGS=--json" "make test"
+	  "make demo ARGS=--json" "make chaos MINUTES=1" "make test"
 
 clean:  ## remove what was built and cached, .venv too
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis htmlcov .coverage

@@ -92,8 +92,8 @@ class Term:
         if self._beat is not None:
             self._keeper.stop(self._beat)
         _held.set(tuple(other for other in _held.get() if other is not lease))
-        if self._gate is None:
-            return False
+        if self._gate is None or lease.lost == "forked":
+            return False  # In a child the parent's gate may be locked for ever.
         self._gate.close()
         return self._gate.fired
 
