@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from tests.support.proxy import FaultProxy
+from giliran.testing._proxy import FaultProxy
 
 CHILDREN = 3
 _PATIENCE = 10.0

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from tests.support.proxy import FaultProxy
 
 from chaos.audit import audit
 from chaos.celery_app import QUEUE, UNACKED, make_app
@@ -34,6 +33,7 @@ from chaos.sinks import Ledger
 from chaos.soak import QUIET_WITHIN, SAYS_EVERY, SERVER_ARGS, TICK, look_at_folder, say
 from giliran.adapters.celery import CeleryQueue
 from giliran.embedded import EmbeddedServer
+from giliran.testing._proxy import FaultProxy
 
 WORKERS = 2
 QUIET_FOR = 1.0

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.support.proxy import FaultProxy
+from giliran.testing._proxy import FaultProxy
 
 _PATIENCE = 10.0
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 import redis
-from tests.support.proxy import FaultProxy, Rule
 
 from chaos.history import Recorder
 from chaos.plan import Clockwork
 from giliran.embedded import EmbeddedServer
 from giliran.store import SCRIPTS
+from giliran.testing._proxy import FaultProxy, Rule
 
 EVERYTHING = b"*"  # Every request begins with it.
 MANY = 10**9

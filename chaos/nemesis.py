@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import signal
 
-from tests.support.proxy import FaultProxy
-
 from chaos.crew import Crew
 from chaos.faults import Faults
 from chaos.history import Recorder
 from chaos.plan import Clockwork
 from chaos.queue import SHAS
 from giliran.embedded import EmbeddedServer
+from giliran.testing._proxy import FaultProxy
 
 
 class Nemesis(Faults):

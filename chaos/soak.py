@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.proxy import FaultProxy
-
 from chaos.audit import audit
 from chaos.crew import Crew
 from chaos.history import Recorder, tells
@@ -22,6 +20,7 @@ from chaos.producer import Producer
 from chaos.queue import RedisQueue, Unanswered
 from chaos.sinks import Ledger
 from giliran.embedded import EmbeddedServer
+from giliran.testing._proxy import FaultProxy
 
 WORKERS = 8
 TICK = 0.02

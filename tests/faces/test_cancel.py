@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.faces.face import closing
-from tests.support.proxy import FaultProxy
 from tests.support.wait import wait_for
 
 from giliran import Giliran, LeaseLost
 from giliran.store import CLAIM, FINISH
 from giliran.testing import lose_lease
+from giliran.testing._proxy import FaultProxy
 
 if TYPE_CHECKING:
     import redis

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
-from tests.support.proxy import FaultProxy
 
 from giliran import Giliran
+from giliran.testing._proxy import FaultProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,8 @@ from giliran import AlreadyHeld, Giliran
 
 if TYPE_CHECKING:
     from tests.faults.conftest import Connect
-    from tests.support.proxy import FaultProxy
+
+    from giliran.testing._proxy import FaultProxy
 
 NOWHERE = "redis://127.0.0.1:1"
 Write = Callable[[Giliran, str, Any], object]

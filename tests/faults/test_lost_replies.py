@@ -15,7 +15,8 @@ from giliran.store import CLAIM, FINISH, RENEW, SCRIPTS
 if TYPE_CHECKING:
     import redis
     from tests.faults.conftest import Connect
-    from tests.support.proxy import FaultProxy, Rule
+
+    from giliran.testing._proxy import FaultProxy, Rule
 
 Effect = Literal["drop_reply", "drop_request", "duplicate"]
 Hold = Callable[[Giliran, Callable[[], object]], None]

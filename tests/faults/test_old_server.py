@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.faces.face import closing
-from tests.support.resp import Splitter
 
 from giliran import Giliran, StoreMisconfigured, StoreUnavailable
+from giliran.testing._resp import Splitter
 
 if TYPE_CHECKING:
     from collections.abc import Generator

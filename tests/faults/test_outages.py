@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from tests.conftest import MakeServer
     from tests.faults.conftest import Connect
-    from tests.support.proxy import FaultProxy
 
     from giliran import Lease
+    from giliran.testing._proxy import FaultProxy
 
 LATEST = 0.15  # How long after the end of trust a body may hear of it, in seconds.
 

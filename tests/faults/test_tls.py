@@ -6,6 +6,7 @@ The server in the wheel has no TLS; Debian's redis-server has.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import socket
 import subprocess
@@ -21,8 +22,9 @@ from giliran import StoreMisconfigured, StoreUnavailable
 from giliran.embedded import EmbeddedServer, ServerStartFailed
 
 BINARY = shutil.which("redis-server") or shutil.which("valkey-server")
+HAVE = bool(BINARY and shutil.which("openssl"))
 pytestmark = pytest.mark.skipif(
-    not (BINARY and shutil.which("openssl")), reason="no TLS server: apt-get install redis-server"
+    not HAVE and "CI" not in os.environ, reason="no TLS server: apt-get install redis-server"
 )
 
 
@@ -54,6 +56,8 @@ def tls_port(certificate: Path) -> Iterator[int]:
         with EmbeddedServer(BINARY, options):
             yield port
     except ServerStartFailed:
+        if "CI" in os.environ:
+            raise
         pytest.skip(f"{BINARY} was built without TLS")
 
 

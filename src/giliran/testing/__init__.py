@@ -12,7 +12,8 @@ with off(turns):        # every guard lets everything through
     refund(42, "r-1", 500)
 ```
 
-On a real server: `lose_lease`, `pause_heartbeat`, `stepped_clock` and `deliver_twice`. With pytest
+On a real server: `lose_lease`, `pause_heartbeat`, `stepped_clock` and `deliver_twice`, and a
+`FaultProxy` before it that loses, delays and doubles chosen commands. With pytest
 the fixtures of `giliran.testing.plugin` are there by themselves.
 """
 
@@ -24,10 +25,13 @@ from giliran.testing._faults import (
     pause_heartbeat,
     stepped_clock,
 )
+from giliran.testing._proxy import FaultProxy, Rule
 
 __all__ = [
     "Clock",
     "FakeStore",
+    "FaultProxy",
+    "Rule",
     "deliver_twice",
     "fake",
     "lose_lease",

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import pytest
 from tests.adapters.celery import tasks
 from tests.adapters.celery.rig import GIVE_UP, Rig, Worker, failure, outcome
-from tests.support.proxy import FaultProxy, Rule
 from tests.support.wait import wait_for
+
+from giliran.testing._proxy import FaultProxy, Rule
 
 QUEUE = "outage"
 PUBLISH = b"LPUSH\r\n$6\r\noutage\r\n"

@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
-from tests.support.tunnel import Tunnel, reset
+from giliran.testing._tunnel import Tunnel, reset
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -37,6 +37,7 @@ class Weather:
     rules: list[Rule] = field(default_factory=list[Rule])
     requests: int = 0
     delay: float = 0.0
+    rate: float = 0.0
     black: bool = False
 
     def judge(self, request: bytes) -> Rule | None:
@@ -115,15 +116,19 @@ class FaultProxy:
         """Let the server do it, and hold the reply back for a while."""
         return self._add(Rule("delay_reply", matching, times, seconds))
 
+    def throttle(self, bytes_per_second: float) -> None:
+        """Let at most so many bytes a second through, each way and connection; 0 lifts it."""
+        self._weather.rate = bytes_per_second
+
     def delay(self, seconds: float) -> None:
         """Hold every request back for a while, from now on; 0 ends it."""
         self._weather.delay = seconds
 
-    def blackhole(self, on: bool) -> None:
+    def blackhole(self, *, on: bool) -> None:
         """Swallow all bytes both ways. A connection that lost some stays black for good."""
         self._weather.black = on
 
-    def refuse(self, on: bool) -> None:
+    def refuse(self, *, on: bool) -> None:
         """Reset new connections; open ones go on."""
         self._refuses = on
 
@@ -140,7 +145,8 @@ class FaultProxy:
         """Stop listening, reset all connections, and end all threads. May be called again."""
         self._closing.set()
         self._acceptor.join(_JOIN_SECONDS)
-        assert not self._acceptor.is_alive(), "the proxy's listener does not end"
+        if self._acceptor.is_alive():
+            raise AssertionError("the proxy's listener does not end")
         self._listener.close()
         self.reset_all()
 

@@ -9,16 +9,17 @@ import struct
 import threading
 from typing import TYPE_CHECKING
 
-from tests.support.resp import Splitter, is_push
+from giliran.testing._resp import Splitter, is_push
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.proxy import Rule, Weather
+    from giliran.testing._proxy import Rule, Weather
 
 # After these the replies are no longer one for each request.
 _STREAMING = (b"SUBSCRIBE\r\n", b"MONITOR\r\n", b"\r\nSYNC\r\n", b"PSYNC\r\n", b"\r\nREPLY\r\n")
 _TICK_SECONDS = 0.02
+_SLICE_SECONDS = 0.05  # What a throttled line sends at once, in seconds of its rate.
 
 
 def reset(sock: socket.socket) -> None:
@@ -67,7 +68,8 @@ class Tunnel:
     def join(self, seconds: float) -> None:
         for pump in self._pumps:
             pump.join(seconds)
-            assert not pump.is_alive(), f"{pump.name} does not end"
+            if pump.is_alive():
+                raise AssertionError(f"{pump.name} does not end")
 
     def _run(self, pump: Callable[[], None]) -> None:
         try:
@@ -177,5 +179,9 @@ class Tunnel:
             # A delay may have passed meanwhile, and the sky turned black.
             if self._is_black():
                 return
+            rate = self._weather.rate
             with contextlib.suppress(TimeoutError):
-                data = data[sock.send(data) :]
+                sent = sock.send(data[: max(1, int(rate * _SLICE_SECONDS))] if rate else data)
+                data = data[sent:]
+                if rate:
+                    self._over.wait(sent / rate)

@@ -12,9 +12,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.client import PubSub
 from redis.retry import Retry
-from tests.support.proxy import FaultProxy
-from tests.support.resp import Splitter
 from tests.support.wait import wait_for
+
+from giliran.testing._proxy import FaultProxy
+from giliran.testing._resp import Splitter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,14 +165,14 @@ def test_a_delay_holds_every_request_until_it_is_lifted(
 def test_a_black_hole_swallows_silently(
     through: redis.Redis, proxy: FaultProxy, client: redis.Redis
 ) -> None:
-    proxy.blackhole(True)
+    proxy.blackhole(on=True)
     with (
         redis.Redis.from_url(proxy.url, socket_timeout=0.2, retry=Retry(NoBackoff(), 0)) as other,
         pytest.raises(redis.TimeoutError),
     ):
         other.incr("n")
     assert client.get("n") is None
-    proxy.blackhole(False)
+    proxy.blackhole(on=False)
     assert through.incr("n") == 1
 
 
@@ -190,9 +191,9 @@ def test_a_reply_into_the_black_hole_was_applied(proxy: FaultProxy, client: redi
         thread = threading.Thread(target=increase)
         thread.start()
         wait_for(lambda: client.get("n") == "1")
-        proxy.blackhole(True)
+        proxy.blackhole(on=True)
         thread.join()
-        proxy.blackhole(False)
+        proxy.blackhole(on=False)
         assert len(failed) == 1
         assert through.incr("n") == 2
 
@@ -200,14 +201,14 @@ def test_a_reply_into_the_black_hole_was_applied(proxy: FaultProxy, client: redi
 def test_new_connections_are_refused_and_open_ones_go_on(
     through: redis.Redis, proxy: FaultProxy
 ) -> None:
-    proxy.refuse(True)
+    proxy.refuse(on=True)
     with (
         redis.Redis.from_url(proxy.url, retry=Retry(NoBackoff(), 0)) as other,
         pytest.raises(redis.ConnectionError),
     ):
         other.ping()
     assert through.ping()
-    proxy.refuse(False)
+    proxy.refuse(on=False)
     with redis.Redis.from_url(proxy.url) as other:
         assert other.ping()
 
@@ -287,3 +288,13 @@ def test_requests_are_split_inline_ones_too() -> None:
     splitter = Splitter(requests=True)
     assert splitter.feed(b"PING\r\n*1\r\n$4\r\nPI") == [b"PING\r\n"]
     assert splitter.feed(b"NG\r\n") == [b"*1\r\n$4\r\nPING\r\n"]
+
+
+def test_throttles_what_goes_through(server: EmbeddedServer) -> None:
+    with FaultProxy(server.port) as proxy, redis.Redis.from_url(proxy.url) as client:
+        client.set("a", b"x" * 20_000, px=60_000)
+        proxy.throttle(100_000)
+        started = time.monotonic()
+        assert len(client.get("a") or b"") == 20_000
+        assert 0.15 < time.monotonic() - started < 2
+        proxy.throttle(0)
