@@ -41,7 +41,7 @@ class Lease:
         self.fence: Final = fence
         self.attempt: Final = attempt
         self.timeouts: Final = timeouts
-        self.hold_until: Final = asked + timeouts.max_hold
+        self.hold_until: Final = asked + timeouts.max_hold - timeouts.hold_margin
         self.trusted_until = self._end(asked)
         self._clock = clock
         self._lost = ""
@@ -57,7 +57,7 @@ class Lease:
             self.trusted_until = max(self.trusted_until, self._end(asked))
 
     def _end(self, asked: float) -> float:
-        return min(asked + self.timeouts.ttl, self.hold_until) - self.timeouts.margin
+        return min(asked + self.timeouts.ttl - self.timeouts.margin, self.hold_until)
 
     def lose(self, reason: str) -> bool:
         """Note the loss; True if it is news. The first reason stays."""
@@ -86,8 +86,7 @@ class Lease:
             return "ended"
         if self._clock() < self.trusted_until:
             return ""
-        held_out = self.trusted_until >= self.hold_until - self.timeouts.margin
-        return "max_hold" if held_out else "expired"
+        return "max_hold" if self.trusted_until >= self.hold_until else "expired"
 
     def remaining(self) -> float:
         """Seconds for which the lease is trusted without another renewal; 0 once lost."""

@@ -71,6 +71,11 @@ class Timeouts:
         return max(MARGIN_MIN, MARGIN_SHARE * self.ttl)
 
     @property
+    def hold_margin(self) -> float:
+        """The same for the end of max_hold: clocks drift apart for as long as a lease is held."""
+        return max(MARGIN_MIN, MARGIN_SHARE * self.max_hold)
+
+    @property
     def renew_every(self) -> float:
         """The heartbeat's pace."""
         return self.ttl / 3
