@@ -129,7 +129,7 @@ def test_keep(fault: str) -> None:
         rig.run(programs.keep(lease, EVENT))
         assert lease.lost in ("max_hold", "expired")
         assert lease.lost == "max_hold" or fault in ("frozen", "late")
-        rig.clock += TIMES.margin + 0.01
+        rig.clock += TIMES.hold_margin + 0.01
         assert lease.lost == "expired" or not rig.holds()
 
     each(fault, scenario)

@@ -74,7 +74,7 @@ def test_max_hold_ends_it_exactly() -> None:
     lease = play.lease(Timeouts(30, 65, 3600))
     play.run(keep(lease, EVENT), always(lambda: 1))
     assert lease.lost == "max_hold"
-    assert play.clock == pytest.approx(START + 64.7)
+    assert play.clock == pytest.approx(START + 64.35)  # 1 % early: clocks drift for all of it.
     assert len(play.calls) == 6
 
 
