@@ -18,7 +18,7 @@ PROFILE ?= no-loss
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup check fix test sim chaos bench docs demo lock ci clean
+.PHONY: help setup check fix test sim mutants chaos bench docs demo lock ci clean
 
 help:  ## this list
 	@awk -F ':.*##' '/^[a-z-]+:.*##/ { printf "  make %-11s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,8 +51,11 @@ fix: $(READY)  ## format, sort imports, repair what can be repaired
 test: $(READY)  ## all tests, in random order (ARGS="-k name", JOBS=1, SEED=an order to replay)
 	@$(PYTEST) $(if $(SEED),--randomly-seed=$(SEED)) $(ARGS)
 
-sim: $(READY)  ## the simulated world: SEEDS=how many, or SEED=one to replay
-	@SEEDS=$(SEEDS) SEED=$(SEED) $(PYTEST) --dist load tests/sim $(ARGS)
+sim: $(READY)  ## the simulated world: SEEDS=how many, or SEED=one to replay and shrink
+	@$(BIN)/python -m tests.sim --jobs $(JOBS) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+
+mutants: $(READY)  ## break the code on purpose: the simulated world must notice each
+	@$(BIN)/python -m tests.sim --mutants --jobs $(JOBS) $(ARGS)
 
 chaos: $(READY)  ## real processes under faults, judged: MINUTES=3 QUEUE=redis|celery PROFILE=no-loss|loss
 	@$(BIN)/python -m chaos --minutes $(MINUTES) --queue $(QUEUE) --profile $(PROFILE) $(ARGS)

@@ -1,100 +1,157 @@
-"""Records against a model: what claims and finishes answer, in any order, with crashes between."""
+"""The shipped scripts against a small model of lock and record, in any order of events."""
 
-from typing import Any
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.sim.fake_redis import FakeRedis
 
 from giliran import store
 from giliran.holder import Claimant
-from giliran.steps import Call
 from giliran.store import Ask, Busy, Done, Doubt, Ending, Held, Memory, Mismatch, Spent
 from giliran.timeouts import Timeouts
 
-TIMES = Timeouts(ttl=30, max_hold=60, retain=3600)
+TIMES = Timeouts(10.0, 40.0, 100.0)
 ATTEMPTS = 3
 
 
+@dataclass
+class Model:
+    """What one lock and one record of it must be: the specification in its shortest form."""
+
+    now: float = 0.0
+    owner: int = 0
+    owned_until: float = -1.0
+    hold_until: float = -1.0
+    state: Literal["absent", "running", "done", "failed"] = "absent"
+    kept_until: float = -1.0
+    writer: int = 0
+    fingerprint: str = ""
+    attempt: int = 0
+    result: str = ""
+
+    def forget_what_ended(self) -> None:
+        if self.now > self.owned_until:
+            self.owner = 0
+        if self.now > self.kept_until:
+            self.state, self.writer, self.attempt = "absent", 0, 0
+
+    def claim(self, who: int, fingerprint: str, after_crash: str) -> tuple[Any, ...]:
+        if self.state != "absent" and self.fingerprint != fingerprint:
+            return (Mismatch,)
+        if self.state in ("done", "failed"):
+            return (Done, self.state, self.result or None, self.attempt)
+        if self.owner not in (0, who):
+            return (Busy,)
+        if self.owner == 0 and self.writer != who:
+            if self.state == "running" and after_crash == "hold":
+                return (Doubt, self.attempt)
+            if self.attempt >= ATTEMPTS:
+                return (Spent, self.attempt)
+            self.attempt += 1
+        if self.owner == 0:
+            self.state, self.writer, self.fingerprint = "running", who, fingerprint
+            self.kept_until = self.now + TIMES.max_hold + TIMES.retain
+        self.owner, self.owned_until = who, self.now + TIMES.ttl
+        self.hold_until = self.now + TIMES.max_hold
+        return (Held, self.attempt)
+
+    def renew(self, who: int) -> str:
+        if self.owner != who:
+            return "taken" if self.owner else "gone"
+        if self.now >= self.hold_until:
+            return "held out"
+        self.owned_until = min(self.now + TIMES.ttl, self.hold_until)
+        return "renewed"
+
+    def finish(self, who: int, ending: Ending, result: str, *, resend: bool) -> str:
+        recorded = ending in ("done", "failed")
+        if self.owner != who:
+            if recorded and (self.writer, self.state) == (who, ending):
+                return "done"
+            return "released" if resend and not recorded else "lost"
+        self.owner = 0
+        if recorded:
+            self.state, self.writer, self.result = ending, who, result  # type: ignore[assignment]
+            self.kept_until = self.now + TIMES.retain
+        elif ending == "forget" and (self.writer, self.state) == (who, "running"):
+            self.state, self.writer, self.attempt, self.kept_until = "absent", 0, 0, -1.0
+        return "done"
+
+
+tokens = st.integers(1, 4)
+endings = st.sampled_from(["done", "failed", "forget", "release"])
+
+
 class Records(RuleBasedStateMachine):
-    """One resource, one idempotency key, and the 20 lines that say what must be known of it."""
+    """Four workers, of which each may crash by simply not going on."""
 
-    @initialize(after_crash=st.sampled_from(["retry", "hold"]))
-    def begin(self, after_crash: Any) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self.redis = FakeRedis()
-        self.after_crash = after_crash
-        self.tokens = 0
-        self.holder: Ask | None = None  # whose lease it is
-        self.state = ""  # "", running, done, failed
-        self.agreed = ""  # the fingerprint that the record stands for
-        self.result = ""
-        self.attempt = 0
-        self.fences: list[int] = []
+        self.model = Model()
+        self.fence = 0
 
-    def call(self, request: Call[Any]) -> Any:
-        return request.decode(self.redis.run(request.script.text, request.keys, request.args))
+    def run(self, call: Any) -> Any:
+        return call.decode(self.redis.run(call.script.text, call.keys, call.args))
 
-    @rule(fingerprint=st.sampled_from("fffg"))
-    def claim(self, fingerprint: str) -> None:
-        self.tokens += 1
-        memory = Memory("record", "i", fingerprint, self.after_crash, ATTEMPTS)
-        ask = Ask("K", f"{self.tokens:032x}", TIMES, Claimant("p"), memory)
-        answer = self.call(store.claim(ask))
-        if self.state and fingerprint != self.agreed:
-            assert isinstance(answer, Mismatch)
-        elif self.state in ("done", "failed"):
-            assert isinstance(answer, Done)
-            assert (answer.state, answer.result) == (self.state, self.result)
-        elif self.holder is not None:
-            assert isinstance(answer, Busy)
-        elif self.state and self.after_crash == "hold":
-            assert isinstance(answer, Doubt)
-        elif self.attempt >= ATTEMPTS:
-            assert isinstance(answer, Spent)
-        else:
-            assert isinstance(answer, Held)
-            self.state, self.agreed, self.attempt = "running", fingerprint, self.attempt + 1
-            assert answer.attempt == self.attempt
-            self.fences.append(answer.fence)
-            self.holder = ask
+    @rule(seconds=st.sampled_from([0.1, 3.0, 10.0, 10.001, 40.0, 150.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.redis.us += int(seconds * 1e6)
+        self.model.now = round(self.model.now + seconds, 3)
+        self.model.forget_what_ended()
 
-    @rule(ending=st.sampled_from(["done", "failed", "forget", "release"]), twice=st.booleans())
-    def finish(self, ending: Ending, twice: bool) -> None:
-        if self.holder is None:
-            return
-        ask, self.holder = self.holder, None
-        result = f'"{len(self.fences)}"'
-        for resend in (False, True)[: 1 + twice]:
-            request = store.finish(
-                "K", ask.token, ending, ask.memory, result, TIMES.retain, resend=resend
-            )
-            assert self.call(request).answer in ("done", "released")
-        if ending in ("done", "failed"):
-            self.state, self.result = ending, result
-        elif ending == "forget":
-            self.state, self.attempt = "", 0
+    @rule(who=tokens, fingerprint=st.sampled_from("fffg"), after=st.sampled_from(["retry", "hold"]))
+    def claim(self, who: int, fingerprint: str, after: Any) -> None:
+        held_before = self.model.owner == who
+        memory = Memory("record", "i", fingerprint, after, ATTEMPTS)
+        answer = self.run(
+            store.claim(Ask("K", f"{who:032x}", TIMES, Claimant(f"pub-{who}"), memory))
+        )
+        kind, *rest = self.model.claim(who, fingerprint, after)
+        assert isinstance(answer, kind)
+        match answer:
+            case Held(fence=fence, attempt=attempt):
+                assert [attempt] == rest
+                assert fence == self.fence if held_before else fence > self.fence
+                self.fence = fence
+            case Done(state=state, result=result, attempt=attempt):
+                assert [state, result, attempt] == rest
+            case Doubt(attempt=attempt) | Spent(attempt=attempt):
+                assert [attempt] == rest
+            case _:
+                assert rest == []
 
-    @rule()
-    def crash(self) -> None:
-        """The holder dies; its lease runs out, its record stays."""
-        if self.holder is not None:
-            ask, self.holder = self.holder, None
-            self.redis.us += int((TIMES.ttl + 1) * 1e6)
-            late = store.finish("K", ask.token, "done", ask.memory, "", TIMES.retain, resend=False)
-            assert self.call(late).answer == "lost"
+    @rule(who=tokens)
+    def renew(self, who: int) -> None:
+        answer = self.run(store.renew("K", f"{who:032x}", TIMES.ttl))
+        told = {0: "gone", -1: "taken", -2: "held out"}.get(answer, "renewed")
+        assert told == self.model.renew(who)
 
-    @rule()
-    def time_passes(self) -> None:
-        """A finished record goes with its retention, and is as if it had never been."""
-        if self.holder is None and self.state in ("done", "failed"):
-            self.redis.us += int((TIMES.retain + 1) * 1e6)
-            self.state, self.attempt = "", 0
+    @precondition(lambda self: self.model.owner)
+    @rule(ending=endings, result=st.sampled_from(["", "1"]))
+    def the_owner_finishes(self, ending: Any, result: str) -> None:
+        self.finish(self.model.owner, ending, result, resend=False)
+
+    @rule(who=tokens, ending=endings, result=st.just("2"), resend=st.booleans())
+    def finish(self, who: int, ending: Any, result: str, resend: bool) -> None:
+        memory = Memory("record", "i", self.model.fingerprint or "f")
+        call = store.finish("K", f"{who:032x}", ending, memory, result, TIMES.retain, resend=resend)
+        told = self.model.finish(who, ending, result, resend=resend)
+        assert self.run(call).answer == told
 
     @invariant()
-    def fences_rise(self) -> None:
-        fences = getattr(self, "fences", [])
-        assert fences == sorted(set(fences))
+    def keys_are_as_the_model_says(self) -> None:
+        lock, record = self.redis.peek("K"), self.redis.peek("{K}:rec:i")
+        owner = int(str(lock)[:32], 16) if lock else 0
+        assert owner == self.model.owner
+        state = record["state"] if isinstance(record, dict) else "absent"
+        assert state == self.model.state
+        assert self.redis.values.keys() == self.redis.ends.keys()
 
 
 Records.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

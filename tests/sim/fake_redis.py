@@ -30,6 +30,7 @@ _WRONGTYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 _REFUSALS = {
     "OOM": "OOM command not allowed when used memory > 'maxmemory'.",
     "MISCONF": "MISCONF Redis is configured to save RDB snapshots, but cannot persist on disk.",
+    "READONLY": "READONLY You can't write against a read only replica.",
 }
 _GROWS, _WRITES = frozenset({"SET", "HSET"}), frozenset({"SET", "HSET", "DEL", "PEXPIRE"})
 
@@ -47,7 +48,7 @@ class FakeRedis:
 
     Attributes:
         us: the server's clock, in microseconds; it stands still during a script.
-        refuses: "", "OOM" (what grows) or "MISCONF" (every write).
+        refuses: "", "OOM" (what grows), "MISCONF" or "READONLY" (every write).
     """
 
     def __init__(self) -> None:
@@ -82,7 +83,7 @@ class FakeRedis:
     def peek(self, key: str) -> str | dict[str, str] | None:
         """Answer a key's value as of now."""
         end = self.ends.get(key)
-        if end is not None and self.us > end * 1000:
+        if end is not None and self.us // 1000 > end:
             del self.values[key], self.ends[key]
         return self.values.get(key)
 

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from giliran import store
+from tests.sim.work import Work
+
+from giliran import attempt, programs, store
+from giliran.attempt import Attempt
+from giliran.errors import StoreUnavailable
 from giliran.lease import Lease
-from giliran.steps import Script
+from giliran.programs import Claimed
+from giliran.steps import Program, Script, now
+from giliran.store import Ask, Busy, Held
+from giliran.timeouts import Timeouts
 
 if TYPE_CHECKING:
     import pytest
@@ -39,7 +47,106 @@ def trust_without_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lease, "lost", property(lambda lease: lease._lost))
 
 
+def trust_revived(patch: pytest.MonkeyPatch) -> None:
+    """An answer that came when trust had ended makes it begin anew."""
+
+    def trust_from(lease: Lease, asked: float) -> None:
+        lease.trusted_until = max(lease.trusted_until, lease._end(asked))
+
+    patch.setattr(Lease, "trust_from", trust_from)
+
+
+def no_margin(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Timeouts, "margin", property(lambda _: 0.0))
+    patch.setattr(Timeouts, "hold_margin", property(lambda _: 0.0))
+
+
+def no_margin_of_max_hold(patch: pytest.MonkeyPatch) -> None:
+    """The end of max_hold is as sharp as that of one TTL; seed 12 of its time."""
+    patch.setattr(Timeouts, "hold_margin", Timeouts.margin)
+
+
+def no_check_before_the_body(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lease, "check", lambda _: None)
+
+
+def heartbeat_not_stopped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Work, "_stop_keeper", lambda *_: None)
+
+
+def refusal_means_free(patch: pytest.MonkeyPatch) -> None:
+    """READONLY is taken for a grant."""
+    honest = programs.claim
+
+    def claim(ask: Ask, patience: float) -> Program[Claimed]:
+        try:
+            return (yield from honest(ask, patience))
+        except StoreUnavailable as error:
+            if error.code != "READONLY":
+                raise
+            asked = yield from now()
+            return Claimed(Held(0, 1, 1), asked)
+
+    patch.setattr(programs, "claim", claim)
+
+
+def ambiguous_is_failed(patch: pytest.MonkeyPatch) -> None:
+    """A claim without an answer counts as one that was not applied."""
+    honest = programs.claim
+
+    def claim(ask: Ask, patience: float) -> Program[Claimed]:
+        try:
+            return (yield from honest(ask, patience))
+        except StoreUnavailable as error:
+            error.ambiguous = False
+            raise
+
+    patch.setattr(programs, "claim", claim)
+
+
+def nothing_is_given_back(patch: pytest.MonkeyPatch) -> None:
+    def abandon(ask: Ask, ending: str) -> Program[None]:
+        yield from now()
+
+    patch.setattr(programs, "abandon", abandon)
+
+
+def only_known_losses_are_given_back(patch: pytest.MonkeyPatch) -> None:
+    """A renewal answered too late leaves the lock to its TTL; seed 7 of its time."""
+    patch.setattr(attempt, "_OUR_WORD", ("max_hold", "unreachable"))
+
+
+def contention_counts_as_recovery(patch: pytest.MonkeyPatch) -> None:
+    honest: Any = Attempt._requeue
+
+    def requeue(self: Attempt, job: Any, policy: Any, busy: Busy) -> Any:
+        ended = yield from honest(self, job, policy, busy)
+        if isinstance(ended, attempt.PutBack):
+            carried = replace(ended.carried, recoveries=ended.carried.recoveries + 1)
+            return replace(ended, carried=carried)
+        return ended
+
+    patch.setattr(Attempt, "_requeue", requeue)
+
+
+def duplicate_is_contention(patch: pytest.MonkeyPatch) -> None:
+    honest: Any = Attempt._busy
+    patch.setattr(Attempt, "_busy", lambda self, busy: honest(self, replace(busy, by="another")))
+
+
+def time_limit_is_a_failure(patch: pytest.MonkeyPatch) -> None:
+    """An attempt that a time limit ended is forgotten, as if it had no effect."""
+    honest: Any = Attempt._ending
+
+    def ending(self: Attempt, error: BaseException) -> tuple[str, str, str]:
+        name, how, result = honest(self, error)
+        return name, "forget" if name == "job.crashed" else how, result
+
+    patch.setattr(Attempt, "_ending", ending)
+
+
 LUA_OURS = "local ours = type(value) == 'string' and string.sub(value, 1, 33) == token .. ';'"
+LUA_REFRESH = "redis.call('SET', lock, renewed, 'PX', math.min(ttl, max_hold))"
 
 MUTANTS: dict[str, Break] = {
     "release without a token check": script(
@@ -51,17 +158,20 @@ MUTANTS: dict[str, Break] = {
     "claim without a TTL": script(
         "CLAIM", "  'PX', math.min(ttl, max_hold))\nreturn", "  'KEEPTTL')\nreturn"
     ),
+    "a record without a TTL": script(
+        "FINISH",
+        "redis.pcall('PEXPIRE', record, retain)",
+        "1 redis.call('HSET', record, 'kept', 1)",
+    ),
     "claim is not idempotent": script(
         "CLAIM", "if ours and string.sub(value, 1, 32) == token then", "if false then"
     ),
     "a second send of a claim does not refresh the TTL": script(
-        "CLAIM",
-        "redis.call('SET', lock, renewed, 'PX', math.min(ttl, max_hold))",
-        "local _ = renewed",
+        "CLAIM", LUA_REFRESH, "local _ = renewed"
     ),
     "a second send of a claim keeps the first max_hold": script(
         "CLAIM",
-        "redis.call('SET', lock, renewed, 'PX', math.min(ttl, max_hold))",
+        LUA_REFRESH,
         "local acquired = tonumber(string.match(value, ';acquired=(%d+)')) redis.call("
         "'PEXPIRE', lock, math.max(1, math.min(ttl, acquired + max_hold - now)))",
     ),
@@ -70,8 +180,61 @@ MUTANTS: dict[str, Break] = {
         "FINISH", "if recorded and noted[1] == token", "if false"
     ),
     "finish writes no record": script("FINISH", "if recorded then", "if false then"),
+    "a record is written although the lease is lost": script(
+        "FINISH",
+        "  return {now, 'lost', value and 'taken' or 'expired'}",
+        "  if recorded then redis.call('HSET', record, 'state', ending, 'fingerprint', ARGV[4],"
+        " 'result', ARGV[5]) redis.call('PEXPIRE', record, retain) end"
+        "  return {now, 'lost', value and 'taken' or 'expired'}",
+    ),
+    "a record is taken over by age while the lock is held": script(
+        "CLAIM",
+        "\nif value then\n",
+        "\nlocal started = kind == 'record' and redis.call('HGET', record, 'started')"
+        "\nif value and not (started and now - started > ttl) then\n",
+    ),
+    "a finished record is not looked at": script(
+        "CLAIM", "elseif state == 'done' or state == 'failed' then", "elseif false then"
+    ),
+    "a finished delivery is not looked at": script(
+        "CLAIM",
+        "elseif state == 'done' or state == 'failed' then",
+        "elseif kind == 'record' and (state == 'done' or state == 'failed') then",
+    ),
+    "a failure is replayed as a result": script(
+        "CLAIM", "return {now, 'done', state, fields", "return {now, 'done', 'done', fields"
+    ),
+    "the fingerprint is ignored": script(
+        "CLAIM", "if state and fields[2] ~= fingerprint then", "if false then"
+    ),
+    "attempts are not counted": script("CLAIM", "  attempt = attempt + 1\n", ""),
+    "attempts have no end": script("CLAIM", "elseif attempt >= attempts then", "elseif false then"),
+    "what is in doubt runs again": script(
+        "CLAIM", "if state and ARGV[9] == 'hold' then", "if false then"
+    ),
+    "a failure leaves its record running": script(
+        "FINISH", "'running' then\n  redis.call('DEL', record)", "'running' then"
+    ),
     "the fence is a mere counter": script("CLAIM", "math.max(last + 1, now_us)", "last + 1"),
     "the fence is the time alone": script("CLAIM", "math.max(last + 1, now_us)", "now"),
+    "max_hold is ignored by renew": script(
+        "RENEW", "math.min(ttl, left)", "ttl"
+    ),
+    "an elder is contention": script(
+        "CLAIM", "held_by(ARGV[11]) and 'elder' or 'busy'", "'busy'"
+    ),
+    "a duplicate is contention": duplicate_is_contention,
+    "contention counts as a recovery": contention_counts_as_recovery,
+    "a time limit is a failure like others": time_limit_is_a_failure,
     "trust is counted from the reply": trust_from_the_reply,
     "trust has no end of its own": trust_without_end,
-}
+    "trust is revived by a late answer": trust_revived,
+    "no margin for clocks that drift": no_margin,
+    "no margin for max_hold": no_margin_of_max_hold,
+    "no check before body and effect": no_check_before_the_body,
+    "the heartbeat is not stopped": heartbeat_not_stopped,
+    "READONLY is taken for free": refusal_means_free,
+    "no answer is taken for no": ambiguous_is_failed,
+    "nothing is given back": nothing_is_given_back,
+    "a late renewal is left to its TTL": only_known_losses_are_given_back,
+}  # fmt: skip

@@ -3,44 +3,79 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
-    from tests.sim.fake_redis import FakeRedis
+    from tests.sim.server import Server
 
     from giliran.lease import Lease
     from giliran.steps import Call
+
+FENCE_LIFE, RECORD_LIFE = 86_400_000, 30 * 86_400_000
 
 
 class Violation(AssertionError):
     """Something happened that must not."""
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a finish wrote down: every repeat must be answered with it."""
+
+    state: str
+    fingerprint: str
+    result: str
+    until_ms: int
+
+
 class Oracle:
     """Watches every script run and every lease that a body runs under.
 
+    What was granted or written before data was lost is excused from then on, and only that.
+
     Attributes:
-        overlaps: how often two trusted one resource after Redis had lost data.
+        counted: overlaps and repetitions that were excused.
+        granted: fences by token.
         finished: tokens whose finish was applied.
+        closed: tokens whose body is over.
+        crashed: tokens whose body was ended by a time limit, at any point.
+        written: what was recorded, by record key.
+        disordered: the largest fence of a resource from before its order was lost.
+        stray, doubled: tokens of which a request may still arrive, or arrived twice.
     """
 
-    def __init__(self, redis: FakeRedis) -> None:
-        self.redis = redis
-        self.overlaps = 0
-        self.data_lost = False
-        self.clock_moved = False
-        self.finished: set[str] = set()
-        self.fences: dict[str, int] = defaultdict(int)
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.redis = server.redis
+        self.counted: Counter[str] = Counter()
+        self.seen: Counter[str] = Counter()
         self.granted: dict[str, int] = {}
-        self.effects: Counter[str] = Counter()
-        self.confirmed: Counter[str] = Counter()
+        self.finished: set[str] = set()
+        self.closed: set[str] = set()
+        self.crashed: set[str] = set()
+        self.stray: set[str] = set()
+        self.doubled: set[str] = set()
+        self.blocked_by: dict[str, str] = {}
+        self.written: dict[str, Written] = {}
+        self._fences: dict[str, int] = defaultdict(int)
+        self.disordered: dict[str, int] = {}
+        self._floor_only: set[str] = set()
+        self._keys: dict[str, str] = {}
+        self._attempts: dict[str, int] = {}
         self._holding: dict[str, list[Lease]] = defaultdict(list)
+        self._trusted_until: dict[str, float] = {}
         self._forgotten: set[str] = set()
 
     # ------------------------------------------------------------------ holders
 
     def begin(self, lease: Lease) -> None:
         """A body starts under this lease."""
+        if lease.token not in self.granted:
+            raise Violation(f"S11: a body starts under {lease!r}, which nobody granted")
+        if lease.lost:
+            raise Violation(f"S2: a body starts under {lease!r}, which is lost")
         self._holding[lease.key].append(lease)
 
     def end(self, lease: Lease) -> None:
@@ -52,28 +87,63 @@ class Oracle:
         holding = self._holding[lock_key]
         if not holding:
             return
+        for lease in holding:
+            before = self._trusted_until.get(lease.token, lease.trusted_until)
+            if before < lease.trusted_until and lease._clock() >= before:
+                raise Violation(f"S2: {lease!r} was lost, and revives")
+            self._trusted_until[lease.token] = lease.trusted_until
         trusted = [lease for lease in holding if not lease.lost]
-        if len(trusted) > 1:
-            if not self.data_lost:
-                raise Violation(f"S2: {len(trusted)} holders trust their lease of {lock_key}")
-            self.overlaps += 1
-        for lease in trusted:
+        strict = [lease for lease in trusted if lease.token not in self._forgotten]
+        if len(strict) > 1:
+            raise Violation(f"S2: {len(strict)} holders trust their lease of {lock_key}")
+        self.counted["holders at once"] += len(trusted) > 1
+        for lease in strict:
             value = self.redis.peek(lock_key)
-            agreed = isinstance(value, str) and value.startswith(lease.token)
-            if not agreed and lease.token not in self._forgotten:
+            if not isinstance(value, str) or not value.startswith(lease.token):
                 raise Violation(f"S2: {lease!r} is trusted, but Redis has {value!r}")
 
-    def lose_data(self, lock_key: str | None) -> None:
-        """Redis forgets one lock, or everything."""
-        self.data_lost = True
-        for held in self._holding.values():
-            self._forgotten.update(lease.token for lease in held)
-        # Grants whose bodies have not started yet are forgotten just as well.
-        self._forgotten.update(self.granted)
-        if lock_key is None:
-            self.redis.flush()
-        elif self.redis.peek(lock_key) is not None:
-            del self.redis.values[lock_key], self.redis.ends[lock_key]
+    def excused(self, token: str) -> bool:
+        """Whether data was lost since this token was granted."""
+        return token in self._forgotten
+
+    # ------------------------------------------------------------------ losses
+
+    def lose(self, lock_key: str | None) -> None:
+        """Redis has lost data of one resource, or of any."""
+        self._forgotten.update(
+            token for token in self.granted if lock_key in (None, self._keys[token])
+        )
+        for kept in (self.written, self._attempts):
+            for key in [k for k in kept if lock_key is None or lock_key in k]:
+                del kept[key]
+        self._floor_only.update([*self._fences] if lock_key is None else [lock_key])
+        self.finished -= self._forgotten
+        self._excuse_fences()
+
+    def expire(self) -> None:
+        """Forget what ended by itself, before the clock is set and time comes twice."""
+        now_ms = self.redis.us // 1000
+        for key in [key for key, known in self.written.items() if known.until_ms < now_ms]:
+            del self.written[key]
+        for key in list(self.redis.values):
+            self.redis.peek(key)
+
+    def clock_moved(self, *, forward: bool) -> None:
+        """The server's clock was set: forward, all may be over early."""
+        if forward:
+            self._forgotten.update(self.granted)
+            self.written.clear()
+            self._attempts.clear()
+            return
+        self._excuse_fences()
+
+    def _excuse_fences(self) -> None:
+        """Fences whose last value was lost have only time to rise by, so it must not go back."""
+        for key in self._floor_only:
+            if self._fences[key] > self.redis.us:
+                self.disordered[key] = max(self.disordered.get(key, 0), self._fences[key])
+                self._fences[key] = 0
+                self.counted["fence order after a loss and a clock set back"] += 1
 
     # ------------------------------------------------------------------ the store
 
@@ -83,45 +153,135 @@ class Oracle:
         before = redis.peek(key)
         end, others = redis.ends.get(key), [redis.peek(other) for other in call.keys[1:]]
         ours = isinstance(before, str) and before.startswith(token + ";")
-        reply = redis.run(call.script.text, call.keys, call.args)
-        if call.script.name == "claim":
-            self._check_claim(call, reply, str(before) if ours else "", free=before is None)
+        reply = self.server.run(call)
+        name = call.script.name
+        if name == "claim":
+            self._check_claim(call, reply, before, others, ours=ours)
         elif not ours:
             same = redis.values.get(key) is before and redis.ends.get(key) == end
             kept = all(redis.peek(k) is v for k, v in zip(call.keys[1:], others, strict=True))
             if not (same and kept):
-                raise Violation(f"S5: {call.script.name} by {token} changed what is not its own")
-        elif call.script.name == "finish":
-            self.finished.add(token)
+                raise Violation(f"S5: {name} by {token} changed what is not its own")
+        elif name == "finish":
+            self._note_finish(call, token, others)
+        elif int(reply) > 0:
+            self._check_life(call, str(before))
+        if name == "finish" and not ours:
+            self.seen["finish sent again" if reply[1] == "done" else f"finish: {reply[1]}"] += 1
+        elif name == "renew":
+            self.seen[f"renew: {min(int(reply), 1)}"] += 1
         self._check_ends(call)
         return reply
 
-    def _check_claim(self, call: Call[Any], reply: Any, ours: str, *, free: bool) -> None:
+    def _check_claim(
+        self, call: Call[Any], reply: Any, before: Any, others: list[Any], *, ours: bool
+    ) -> None:
         token, key, answer = call.args[0], call.keys[0], reply[1]
+        record = call.keys[2] if len(call.keys) > 2 else ""
         if ours and answer not in ("held", "done", "mismatch"):
             raise Violation(f"R2: the holder {token} sent its claim again and was told {answer}")
+        if answer == "done":
+            self._check_replay(call, reply, record)
         if answer != "held":
             return
-        fence = int(reply[2])
+        self._check_life(call, str(self.redis.peek(key)))
         if ours:
-            if f";fence={fence};" not in ours:
+            self.seen["claim sent again found its lease"] += 1
+            if f";fence={int(reply[2])};" not in str(before):
                 raise Violation(f"R2: the second answer to {token} has another fence")
             return
-        if not free:
+        if before is not None:
             raise Violation(f"S1: {token} was granted {key}, which is held")
-        if fence <= self.fences[key] and not (self.data_lost and self.clock_moved):
-            raise Violation(f"S3: fence {fence} of {key} follows {self.fences[key]}")
-        self.fences[key] = fence
-        self.granted[token] = fence
-        self._forgotten.discard(token)
+        self._note_grant(call, reply, record, others)
+
+    def _note_grant(self, call: Call[Any], reply: Any, record: str, others: list[Any]) -> None:
+        token, key, fence = call.args[0], call.keys[0], int(reply[2])
+        if fence <= self._fences[key]:
+            raise Violation(f"S3: fence {fence} of {key} follows {self._fences[key]}")
+        self._fences[key] = fence
+        self._floor_only.discard(key)
+        self.granted[token], self._keys[token] = fence, key
+        if not record:
+            return
+        known = self.written.get(record)
+        now_ms = self.redis.us // 1000
+        if known is not None and now_ms <= known.until_ms:
+            raise Violation(f"S6r: {record} runs although it is {known.state}")
+        if call.args[5] == "record":
+            self._note_attempt(call, reply, record, others)
+
+    def _note_attempt(self, call: Call[Any], reply: Any, record: str, others: list[Any]) -> None:
+        """An attempt may start: the record agrees, is not in doubt, and allows another one."""
+        if others[1] is None:
+            self._attempts[record] = 0
+        elif others[1].get("fingerprint") != call.args[6]:
+            raise Violation(f"S7: {record} runs for another fingerprint")
+        elif others[1].get("token") == call.args[0]:
+            return  # A late copy of a claim whose lease is over; that is the same attempt.
+        if record not in self._attempts:
+            return  # Data was lost since it began.
+        started = self._attempts[record] = self._attempts[record] + 1
+        if started > int(call.args[9]):
+            raise Violation(f"S9: attempt {started} of {record}, {call.args[9]} are allowed")
+        if started > 1 and call.args[8] == "hold":
+            raise Violation(f"S6r: {record} is in doubt, and runs again")
+        if int(reply[3]) != started:
+            raise Violation(f"S9: attempt {started} of {record} is called {reply[3]}")
+
+    def _check_replay(self, call: Call[Any], reply: Any, record: str) -> None:
+        known = self.written.get(record)
+        self.seen[f"replay of {reply[2]}"] += 1
+        if known is None:
+            return
+        told = (reply[2], call.args[6], reply[3])
+        if told != (known.state, known.fingerprint, known.result):
+            raise Violation(f"S7: {record} holds {known}, but {told} was told")
+
+    def _note_finish(self, call: Call[Any], token: str, others: list[Any]) -> None:
+        self.finished.add(token)
+        if len(call.keys) < 2:
+            return
+        record, ending = call.keys[1], call.args[2]
+        if ending in ("done", "failed"):
+            until = self.redis.us // 1000 + int(call.args[5])
+            self.written[record] = Written(ending, call.args[3], call.args[4], until)
+            self._attempts.pop(record, None)
+        elif ending == "forget" and others[0] and others[0].get("token") == token:
+            if token in self.crashed:
+                raise Violation(f"S6r: {token} crashed, and {record} was forgotten")
+            if record in self._attempts:
+                self._attempts[record] = 0
+
+    def note_answer(self, call: Call[Any], reply: Any) -> None:
+        """This very reply is read by who sent the call."""
+        if call.script.name == "claim" and reply[1] in ("busy", "duplicate", "elder"):
+            self.blocked_by[call.args[0]] = unquote(
+                reply[3].partition(";pub=")[2].partition(";")[0]
+            )
+
+    def note_sent(self, call: Call[Any]) -> None:
+        """Somebody sends this call."""
+        if call.script.name == "renew" and call.args[0] in self.closed:
+            raise Violation(f"the heartbeat of {call.args[0]} goes on after its body")
+
+    # ------------------------------------------------------------------ ends of keys
+
+    def _check_life(self, call: Call[Any], value: str) -> None:
+        """A lease just granted or renewed lives for its TTL at most, and never past max_hold."""
+        left = self.redis.ends.get(call.keys[0], 0) - self.redis.us // 1000
+        if left > int(call.args[1]):
+            raise Violation(f"S10: {call.keys[0]} lives longer than its TTL")
+        acquired = int(value.partition(";acquired=")[2].partition(";")[0])
+        max_hold = int(value.partition(";max_hold=")[2].partition(";")[0])
+        if self.redis.us // 1000 + left > acquired + max_hold:
+            raise Violation(f"S10: {call.keys[0]} is held for longer than max_hold")
 
     def _check_ends(self, call: Call[Any]) -> None:
         redis = self.redis
         if len(redis.ends) != len(redis.values):
             endless = sorted(redis.values.keys() - redis.ends.keys())
             raise Violation(f"S10: {call.script.name} left keys without an end: {endless}")
-        if call.script.name == "finish":
-            return
-        value, end = str(redis.values.get(call.keys[0])), redis.ends.get(call.keys[0], 0)
-        if value.startswith(call.args[0]) and end - redis.us // 1000 > int(call.args[1]):
-            raise Violation(f"S10: {call.keys[0]} lives longer than its TTL")
+        for key in call.keys[1:]:
+            life = redis.ends.get(key, 0) - redis.us // 1000 + min(0, self.server.jumped_us // 1000)
+            if life > FENCE_LIFE + RECORD_LIFE:
+                raise Violation(f"S14: {key} lives for {life} ms")

@@ -1,10 +1,12 @@
-"""What a seed decides before its world begins: jobs, durations and how much goes wrong."""
+"""What a wave of jobs is made of: tasks, messages, durations and how much goes wrong."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from tests.sim.choices import Choices
 
 from giliran.jobs import Carried
 from giliran.policies import Policy, fail, requeue, skip, wait
@@ -14,35 +16,67 @@ from giliran.timeouts import Timeouts
 if TYPE_CHECKING:
     from giliran.interrupt import Interrupter
 
+JOBS = 24
+DULL: dict[str, Any] = {}
+POLICIES = ("requeue", "requeue", "requeue skip", "wait", "wait skip", "skip", "fail")
+
+
+class BodyError(Exception):
+    """The job's own failure."""
+
+
+class ControlFlow(Exception):
+    """What a framework raises for its own purposes, such as a retry it has published."""
+
+
+class TimeLimit(Exception):
+    """What a framework raises into a job that runs too long."""
+
 
 @dataclass(slots=True)
 class Rates:
-    """How likely each fault is; a seed leaves out about half of them ("swarm").
+    """How likely each fault is; a wave leaves out about half of them ("swarm").
 
-    Per request: `request_lost`, `reply_lost`, `late_reply`, `late_request`, `doubled`, `refused`.
-    Per step: `pause`, `crash`. Per delivery: `copy`, `raises`, `deaf` (goes on when interrupted).
-    Per request: `step_back`, the server's clock is set back; `evict` and `flush`, which lose data:
-    with them exclusion is not promised, the order of fences is.
+    First what happens to a request, then to the store at a request, then to a process at a step,
+    then to a delivery or its body.
     """
 
-    request_lost: float = 0.0
-    reply_lost: float = 0.0
-    late_reply: float = 0.0
-    late_request: float = 0.0
-    doubled: float = 0.0
-    refused: float = 0.0
-    pause: float = 0.0
-    crash: float = 0.0
-    copy: float = 0.0
-    raises: float = 0.0
-    deaf: float = 0.0
-    evict: float = 0.0
-    flush: float = 0.0
-    step_back: float = 0.0
+    request_lost: float = 0.3
+    reply_lost: float = 0.3
+    late_reply: float = 0.3
+    late_request: float = 0.2
+    doubled: float = 0.2
+    slow: float = 0.3
+    cut: float = 0.03
+    restart: float = 0.02
+    restart_behind: float = 0.02
+    restart_empty: float = 0.02
+    failover: float = 0.02
+    evict: float = 0.04
+    operator: float = 0.02
+    clock_back: float = 0.02
+    clock_forward: float = 0.02
+    oom: float = 0.03
+    misconf: float = 0.03
+    readonly: float = 0.02
+    loading: float = 0.02
+    pause: float = 0.02
+    crash: float = 0.008
+    copy: float = 0.5
+    broker_refuses: float = 0.3
+    published_then_crashed: float = 0.3
+    raises: float = 0.3
+    control: float = 0.2
+    retry: float = 0.4
+    deaf: float = 0.5
 
 
-MOST = Rates(0.3, 0.3, 0.3, 0.2, 0.2, 0.2, 0.02, 0.005, 0.5, 0.3, 0.5, 0.02, 0.01, 0.02)
-LOSES_DATA = frozenset({"evict", "flush"})
+MOST = Rates()
+NONE = Rates(*(0.0 for _ in fields(Rates)))
+# With these, exclusion is not promised; the order of fences and the sinks are.
+BREAKS = frozenset(
+    {"restart_behind", "restart_empty", "failover", "evict", "operator", "clock_forward"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +88,8 @@ class Task:
     policy: Policy
     recoveries: int
     remembers: bool
+    visibility: float | None
+    time_limit: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +102,18 @@ class Message:
     length: float
     carried: Carried = field(default_factory=Carried)
     elder: str = ""
-    visibility: float | None = None
     job_type: str = "task"
     route: str = "queue"
-    time_limit: float | None = None
-    control: tuple[type[BaseException], ...] = ()
-    limits: tuple[type[BaseException], ...] = ()
+    control: tuple[type[BaseException], ...] = (ControlFlow,)
+    limits: tuple[type[BaseException], ...] = (TimeLimit,)
+
+    @property
+    def visibility(self) -> float | None:
+        return self.task.visibility
+
+    @property
+    def time_limit(self) -> float | None:
+        return self.task.time_limit
 
     @property
     def plain(self) -> bool:
@@ -81,7 +123,7 @@ class Message:
     @property
     def effect(self) -> str:
         """What must take effect once."""
-        return self.memory.name or self.publication
+        return f"{self.task.lock_key} {self.memory.name or self.publication}"
 
     @property
     def job_id(self) -> str:
@@ -91,79 +133,133 @@ class Message:
         raise AssertionError("the world puts back by itself")
 
     def stranded(self, error: Exception) -> BaseException:
-        raise AssertionError("the world's broker takes everything")
+        raise AssertionError("the world's broker redelivers by itself")
 
     def interrupter(self) -> Interrupter:
         raise AssertionError("the world interrupts by itself")
 
 
 @dataclass(slots=True)
-class Plan:
-    """One seed's world."""
+class Wave:
+    """Jobs, the faults they meet, and how long these last."""
 
+    number: int
     rates: Rates
     jobs: list[tuple[float, Message]]
-    processes: int
-    faults_until: float
-    ends_at: float
+    faulty_for: float
+    core_only: bool
+    bound: float
 
 
-def draw_rates(luck: random.Random) -> Rates:
-    """Choose the faults of a seed."""
-    lossy = luck.random() < 0.4
-    chosen = Rates()
+def draw_wave(choices: Choices, number: int) -> Wave:
+    """Draw a wave; what is not decided by the schedule is as dull as can be."""
+    rates = _rates(choices.luck)
+    faulty_for = float(choices.of(f"wave {number} faulty for", 0.0, lambda r: r.uniform(20, 150)))
+    core_only = choices.of(
+        f"wave {number} core only", default=False, draw=lambda r: r.random() < 0.25
+    )
+    resources = choices.luck.randint(1, 3)
+    tasks = [
+        _task(choices.of(f"task {number}.{n}", DULL, lambda r: _draw_task(r, resources)))
+        for n in range(6)
+    ]
+    density = choices.luck.uniform(0.3, 1.0)
+    jobs: list[tuple[float, Message]] = []
+    for n in range(JOBS):
+        spec = choices.of(f"job {number}.{n}", DULL, lambda r: _draw_job(r, density, faulty_for))
+        if spec:
+            jobs.append((spec["at"], _message(spec, tasks[spec["task"]], f"{number}.{n}")))
+    return Wave(number, rates, jobs, faulty_for, core_only, _bound(tasks, jobs))
+
+
+def _rates(luck: random.Random) -> Rates:
+    breaks = luck.random() < 0.35
+    rates = Rates(*(0.0 for _ in fields(Rates)))
     for one in fields(Rates):
-        wanted = lossy if one.name in LOSES_DATA else luck.random() < 0.5
-        if wanted:
-            setattr(chosen, one.name, getattr(MOST, one.name) * luck.random() ** 2)
-    return chosen
+        if breaks if one.name in BREAKS else luck.random() < 0.5:
+            setattr(rates, one.name, getattr(MOST, one.name) * luck.random() ** 2)
+    return rates
 
 
-def draw(luck: random.Random) -> Plan:
-    """Draw a whole plan."""
-    tasks = [_task(luck, f"lock:{n}") for n in range(luck.randint(1, 3))]
-    faults_until = luck.uniform(30.0, 200.0)
-    jobs = [
-        (luck.uniform(0.0, faults_until * 0.8), _message(luck, luck.choice(tasks), n))
-        for n in range(luck.randint(3, 14))
-    ]
-    return Plan(draw_rates(luck), jobs, luck.randint(2, 5), faults_until, faults_until + 5000.0)
-
-
-def _task(luck: random.Random, lock_key: str) -> Task:
+def _draw_task(luck: random.Random, resources: int) -> dict[str, Any]:
     ttl = luck.choice([1.0, 3.0, 30.0])
-    max_hold = ttl * luck.choice([1.0, 1.5, 3.0, 20.0])
-    policies: list[Policy] = [
-        requeue(base=1, cap=10, give_up_after=1000),
-        requeue(base=0.5, cap=60, give_up_after=60, then="skip"),
-        wait(luck.uniform(0.1, 3 * ttl)),
-        wait(ttl, then="skip"),
-        skip(),
-        fail(),
-    ]
-    policy = luck.choice(policies)
+    return {
+        "resource": luck.randrange(resources),
+        "ttl": ttl,
+        "max_hold": ttl * luck.choice([1.0, 1.5, 3.0, 20.0]),
+        "retain": luck.choice([60.0, 3600.0, 7200.0, 7200.0]),
+        "policy": luck.choice(POLICIES),
+        "budget": luck.choice([0.2, 1.0, 5.0, 30.0, 90.0]),
+        "recoveries": luck.choice([0, 1, 5, 5]),
+        "remembers": luck.random() < 0.5,
+        "visibility": luck.choice([None, None, 20.0, 120.0]),
+        "time_limit": luck.choice([None, None, None, ttl]),
+    }  # fmt: skip
+
+
+def _task(spec: dict[str, Any]) -> Task:
+    budget = spec.get("budget", 5.0)
+    longer = max(60.0, budget * 4)
+    policies: dict[str, Policy] = {
+        "requeue": requeue(base=1, cap=10, give_up_after=longer * 3),
+        "requeue skip": requeue(base=0.5, cap=longer, give_up_after=longer, then="skip"),
+        "wait": wait(budget),
+        "wait skip": wait(budget, then="skip"),
+        "skip": skip(returns=-1),
+        "fail": fail(),
+    }
+    ttl = spec.get("ttl", 3.0)
     return Task(
-        lock_key,
-        Timeouts(ttl, max_hold, 7200.0),
-        policy,
-        luck.choice([0, 1, 5, 5]),
-        luck.random() < 0.5,
+        f"lock:{spec.get('resource', 0)}",
+        Timeouts(ttl, spec.get("max_hold", 20 * ttl), spec.get("retain", 7200.0)),
+        policies[spec.get("policy", "requeue")],
+        spec.get("recoveries", 5),
+        spec.get("remembers", False),
+        spec.get("visibility"),
+        spec.get("time_limit"),
     )
 
 
-def _message(luck: random.Random, task: Task, n: int) -> Message:
-    publication = f"pub-{n}"
-    draw = luck.random()
-    if draw < 0.2:
-        memory = Memory()
-    elif draw < 0.6:
-        after = luck.choice(["retry", "retry", "hold"])
-        # A record belongs to its resource.
-        name = f"{task.lock_key}/{luck.randint(0, 3)}"
-        assert after in ("retry", "hold")
-        memory = Memory("record", name, "f", "hold" if after == "hold" else "retry", 1 + 5)
-    else:
+def _draw_job(luck: random.Random, density: float, within: float) -> dict[str, Any]:
+    if luck.random() >= density:
+        return {}
+    return {
+        "task": luck.randrange(6),
+        "at": luck.uniform(0.0, within * 0.8),
+        "kind": luck.choice(["", "record", "record", "delivery", "delivery"]),
+        "name": luck.randrange(4),
+        "fingerprint": luck.choice("ffffg"),
+        "after_crash": luck.choice(["retry", "retry", "hold"]),
+        "length": luck.random(),
+        "overstays": luck.choice([0.0] * 9 + [0.98, 1.1]),
+    }
+
+
+def _message(spec: dict[str, Any], task: Task, label: str) -> Message:
+    publication = f"job {label}"
+    memory = Memory()
+    if spec["kind"] == "record":
+        name = f"{label.partition('.')[0]}/{spec['name']}"
+        memory = Memory(
+            "record", name, spec["fingerprint"], spec["after_crash"], task.recoveries + 1
+        )
+    elif spec["kind"] == "delivery":
         memory = Memory("delivery", publication)
-    # From a blink to several TTLs.
-    length = 0.01 * (300 * task.timeouts.ttl) ** luck.random()
-    return Message(task, memory, publication, length)
+    # From a blink to several TTLs, or about as long as is allowed.
+    length = 0.01 * (300 * task.timeouts.ttl) ** spec["length"]
+    return Message(
+        task, memory, publication, spec.get("overstays", 0.0) * task.timeouts.max_hold or length
+    )
+
+
+def _bound(tasks: list[Task], jobs: list[tuple[float, Message]]) -> float:
+    """Seconds from the end of the faults until all must be over.
+
+    Every job may once more give up only at the end of its budget, run to its end and wait for a
+    dead holder; what is done in turns adds up.
+    """
+    longest = max(task.timeouts.ttl for task in tasks)
+    budgets = max(
+        getattr(t.policy, "give_up_after", 0) + getattr(t.policy, "budget", 0) for t in tasks
+    )
+    return 300.0 + 3 * budgets + 4 * longest + 6 * sum(message.length for _, message in jobs)

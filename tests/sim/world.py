@@ -1,27 +1,32 @@
-"""Many simulated workers in virtual time under faults: the scheduler and the network.
+"""Many simulated workers in virtual time: processes, their programs, and the scheduler.
 
-Everything that decides comes from one seed. The programs are the shipped ones, so are the
-scripts; `oracle` watches the store, `work` is what workers do.
+The programs are the shipped ones, so are the scripts. `network` carries their calls, `oracle`
+watches, `work` is what workers do.
 """
 
 from __future__ import annotations
 
 import heapq
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.sim.fake_redis import EPOCH_US, FakeRedis
+from tests.sim.choices import Choices
 from tests.sim.oracle import Oracle, Violation
-from tests.sim.plan import Plan, Rates
+from tests.sim.plan import NONE, Rates
+from tests.sim.server import Server
 
-from giliran.errors import StoreUnavailable
 from giliran.events import Event
 from giliran.steps import Call, Emit, Now, Program, Sleep
 
-TAIL = 80
+FOREVER = float("inf")
+STEPS_MAX = 200_000
+REASONED = frozenset(
+    {"lock.lost", "lock.duplicate", "job.gave_up", "job.refused", "job.requeued",
+     "record.unrecorded"}
+)  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -30,9 +35,15 @@ class Process:
 
     name: str
     offset: float
+    rate: float
     paused_until: float = 0.0
+    cut_until: float = 0.0
+    stood_still: float = -1.0
     dead: bool = False
     actors: dict[int, Actor] = field(default_factory=dict[int, "Actor"])
+    parked: list[tuple[Callable[..., None], tuple[Any, ...]]] = field(
+        default_factory=list[tuple[Callable[..., None], tuple[Any, ...]]]
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -45,53 +56,58 @@ class Actor:
     program: Program[Any]
     lock_key: str
     turn: int = 0
+    steps: int = 0
+    calls: int = 0
     over: bool = False
-    patient: bool = True  # It may read a reply that came after its deadline.
     told: list[Event] = field(default_factory=list[Event])
     on_crash: Callable[[], None] | None = None
     on_end: Callable[[], None] | None = None
 
 
 class World:
-    """Runs actors until nothing is left to do."""
+    """Runs actors until nothing is left to do.
 
-    def __init__(self, seed: int, plan: Plan, luck: random.Random) -> None:
-        self.seed = seed
-        self.plan = plan
-        self.luck = luck
-        self.rates = plan.rates
+    Attributes:
+        rates: how likely faults are now; none once a wave is healed.
+        send: what carries a call; set by the network.
+        happened: how often each fault and each event occurred.
+    """
+
+    def __init__(self, choices: Choices) -> None:
+        self.choices = choices
+        self.rates: Rates = NONE
         self.time = 0.0
         self.steps = 0
-        self.redis = FakeRedis()
-        self.oracle = Oracle(self.redis)
+        self.server = Server()
+        self.oracle = Oracle(self.server)
         self.happened: Counter[str] = Counter()
-        self.history: deque[tuple[float, str, object]] = deque(maxlen=TAIL)
+        self.history: list[tuple[float, str, object]] = []
+        self.send: Callable[[Actor, Call[Any]], None]
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = 0
-        self.set_back_us = 0
         self._numbers = 0
         self._names = 0
-        self.processes = [self._process() for _ in range(plan.processes)]
+        self.processes: list[Process] = []
+        self._drift = choices.chance("clocks drift", 0.5)
+        count = choices.of("processes", 3, lambda luck: luck.randint(3, 6))
+        self.processes = [self._process() for _ in range(count)]
 
     # ------------------------------------------------------------------ time
 
     def at(self, time: float, act: Callable[..., None], *args: Any) -> None:
         """Do something later."""
         self._order += 1
-        heapq.heappush(self._heap, (time, self._order, act, args))
+        heapq.heappush(self._heap, (max(time, self.time), self._order, act, args))
 
-    def run(self) -> None:
-        """Go on to quiescence; faults stop on the way."""
-        healed = False
-        while self._heap:
-            time, _, act, args = heapq.heappop(self._heap)
+    def run(self, ends_at: float) -> None:
+        """Go on to quiescence, or to a violation at `ends_at`."""
+        heap = self._heap
+        while heap:
+            time, _, act, args = heapq.heappop(heap)
             self.time = time
-            if not healed and time >= self.plan.faults_until:
-                healed, self.rates = True, Rates()
-                self.note("world", "the faults stop")
-            if time > self.plan.ends_at:
-                raise Violation(f"not quiet {time - self.plan.faults_until:.0f} s after the faults")
-            self.redis.us = EPOCH_US + int(time * 1e6) - self.set_back_us
+            if time > ends_at or self.steps > STEPS_MAX:
+                raise Violation(f"L6: not quiet by {time:.0f} s, after {self.steps} steps")
+            self.server.tick(time)
             act(*args)
 
     def note(self, who: str, what: object) -> None:
@@ -102,14 +118,21 @@ class World:
 
     def _process(self) -> Process:
         self._names += 1
-        return Process(f"w{self._names}", self.luck.uniform(0.0, 1e5))
+        name, rate = f"w{self._names}", 1.0
+        if self._drift:
+            rate = self.choices.of(f"{name} clock", 1.0, _rate)
+        return Process(name, 1000.0 * self._names, rate)
+
+    def local(self, process: Process) -> float:
+        """Read a process's clock."""
+        return process.offset + self.time * process.rate
 
     def spawn(self, process: Process, name: str, lock_key: str, program: Program[Any]) -> Actor:
         """Start a program now."""
         self._numbers += 1
-        actor = Actor(self._numbers, f"{process.name} {name}", process, program, lock_key)
+        actor = Actor(self._numbers, name, process, program, lock_key)
         process.actors[actor.number] = actor
-        self.at(self.time, self._resume, actor, 0, None)
+        self.at(self.time, self.resume, actor, 0, None)
         return actor
 
     def kill(self, actor: Actor) -> None:
@@ -120,7 +143,7 @@ class World:
     def interrupt(self, actor: Actor, error: BaseException) -> None:
         """Throw into a program that waits, as soon as its process runs."""
         actor.turn += 1
-        self.at(self.time, self._resume, actor, actor.turn, error)
+        self.at(self.time, self.resume, actor, actor.turn, error)
 
     def crash(self, process: Process) -> None:
         """End a process between two steps; another one takes its place."""
@@ -133,42 +156,66 @@ class World:
             if actor.on_crash is not None:
                 actor.on_crash()
 
+    def pause(self, process: Process, until: float) -> None:
+        """Freeze a process; its clock goes on."""
+        self.happened["pause"] += 1
+        self.note(process.name, f"PAUSE until {until:.3f}")
+        process.paused_until, process.stood_still = until, self.time
+
+    def thaw(self) -> None:
+        """Let every process go on."""
+        for process in self.processes:
+            process.paused_until = min(process.paused_until, self.time)
+            parked, process.parked = process.parked, []
+            for act, args in parked:
+                self.at(self.time, act, *args)
+
+    def _when_awake(self, process: Process, act: Callable[..., None], *args: Any) -> None:
+        if process.paused_until == FOREVER:
+            process.parked.append((act, args))
+        else:
+            self.at(process.paused_until, act, *args)
+
     def _strike(self, actor: Actor) -> bool:
         """Perhaps crash or pause the process between two steps; True if the actor is dead."""
-        rates, luck = self.rates, self.luck
-        if rates.crash and luck.random() < rates.crash:
+        rates = self.rates
+        actor.steps += 1
+        likely = rates.crash + rates.pause
+        struck = self.choices.rarely(
+            actor.name, actor.steps, likely, lambda luck: _strike(luck, rates.crash / likely)
+        )
+        if struck is None:
+            return False
+        if struck < 0:
             self.crash(actor.process)
             return True
-        if rates.pause and luck.random() < rates.pause:
-            pause = 0.05 * 2000.0 ** luck.random()
-            self.happened["pause"] += 1
-            self.note(actor.process.name, f"PAUSE {pause:.2f} s")
-            actor.process.paused_until = self.time + pause
+        self.pause(actor.process, self.time + struck)
         return False
 
     # ------------------------------------------------------------------ programs
 
-    def _resume(self, actor: Actor, turn: int, answer: Any) -> None:
-        process = actor.process
+    def resume(self, actor: Actor, turn: int, answer: Any) -> None:
+        """Answer the step an actor waits for; an exception is thrown in."""
         if actor.over or actor.turn != turn:
             return
-        if process.paused_until > self.time:
-            self.at(process.paused_until, self._resume, actor, turn, answer)
+        if actor.process.paused_until > self.time:
+            self._when_awake(actor.process, self.resume, actor, turn, answer)
             return
         actor.turn += 1
         try:
-            if isinstance(answer, BaseException):
-                step: Any = actor.program.throw(answer)
-            else:
-                step = actor.program.send(answer)
-            self._answer(actor, step)
+            step = (
+                actor.program.throw(answer)
+                if isinstance(answer, BaseException)
+                else actor.program.send(answer)
+            )
+            self._perform(actor, step)
         except StopIteration:
             self.kill(actor)
             if actor.on_end is not None:
                 actor.on_end()
         self.oracle.check_trust(actor.lock_key)
 
-    def _answer(self, actor: Actor, step: Any) -> None:
+    def _perform(self, actor: Actor, step: Any) -> None:
         """Answer what needs no time, until a step has to wait."""
         process = actor.process
         while True:
@@ -177,102 +224,56 @@ class World:
                 return
             if process.paused_until > self.time and not isinstance(step, Call):
                 # Frozen before the step took place.
-                self.at(process.paused_until, self._again, actor, actor.turn, step)
+                self._when_awake(process, self._again, actor, actor.turn, step)
                 return
             if isinstance(step, Now):
-                step = actor.program.send(self.time + process.offset)
+                step = actor.program.send(self.local(process))
             elif isinstance(step, Emit):
-                actor.told.append(step.event)
-                self.happened[step.event.name] += 1
-                self.note(actor.name, step.event)
+                self._tell(actor, step.event)
                 step = actor.program.send(None)
             elif isinstance(step, Sleep):
-                until = max(self.time, step.until - process.offset)
-                self.at(until, self._resume, actor, actor.turn, None)
+                until = (step.until - process.offset) / process.rate
+                self.at(max(self.time, until), self.resume, actor, actor.turn, None)
                 return
+            elif process.paused_until > self.time and actor.steps % 2:
+                self._when_awake(process, self._again, actor, actor.turn, step)
+                return  # Frozen before the request left; else the request is on its way.
             else:
-                if process.paused_until > self.time and self.luck.random() < 0.5:
-                    self.at(process.paused_until, self._again, actor, actor.turn, step)
-                else:
-                    self._send(actor, step)
+                actor.calls += 1
+                self.send(actor, step)
                 return
 
     def _again(self, actor: Actor, turn: int, step: Any) -> None:
         if actor.over or actor.turn != turn:
             return
         if actor.process.paused_until > self.time:
-            self.at(actor.process.paused_until, self._again, actor, turn, step)
+            self._when_awake(actor.process, self._again, actor, turn, step)
             return
         try:
-            self._answer(actor, step)
+            self._perform(actor, step)
         except StopIteration:
             self.kill(actor)
             if actor.on_end is not None:
                 actor.on_end()
         self.oracle.check_trust(actor.lock_key)
 
-    # ------------------------------------------------------------------ network
-
-    def _send(self, actor: Actor, call: Call[Any]) -> None:
-        rates, luck = self.rates, self.luck
-        arrives = self.time + luck.expovariate(1000.0)
-        deadline = self.time + call.timeout
-        fate = luck.random()
-        for name in ("request_lost", "reply_lost", "late_reply", "late_request", "refused"):
-            fate -= getattr(rates, name)
-            if fate < 0:
-                self.happened[name] += 1
-                self.note(actor.name, (name, call))
-                break
-        else:
-            name = ""
-            self.note(actor.name, call)
-        early_end = min(deadline, arrives + 0.01) if luck.random() < 0.5 else deadline
-        if name == "refused":
-            code = luck.choice(["LOADING", "OOM", "MISCONF"])
-            refusal = StoreUnavailable(code, code, ambiguous=False)
-            self.at(arrives, self._resume, actor, actor.turn, refusal)
-            return
-        if name in ("request_lost", "reply_lost", "late_request"):
-            self.at(early_end, self._resume, actor, actor.turn, _unanswered())
-        if name == "request_lost":
-            return
-        if name == "late_request":
-            arrives = deadline + luck.uniform(0.0, 60.0)
-        if rates.doubled and luck.random() < rates.doubled:
-            self.happened["doubled"] += 1
-            self.at(arrives + luck.uniform(0.0, 60.0), self._apply, None, 0, call, 0.0)
-        wanted = actor if name in ("", "late_reply") else None
-        back = luck.expovariate(1000.0)
-        if name == "late_reply":
-            back += luck.uniform(0.0, 2.0 * call.timeout)
-        if wanted is not None and not (actor.patient and luck.random() < 0.5):
-            self.at(deadline, self._resume, actor, actor.turn, _unanswered())
-        self.at(arrives, self._apply, wanted, actor.turn, call, back)
-
-    def _apply(self, actor: Actor | None, turn: int, call: Call[Any], back: float) -> None:
-        if self.rates.evict and self.luck.random() < self.rates.evict:
-            self.happened["evict"] += 1
-            self.note("redis", f"EVICTED {call.keys[0]}")
-            self.oracle.lose_data(call.keys[0])
-        if self.rates.flush and self.luck.random() < self.rates.flush:
-            self.happened["flush"] += 1
-            self.note("redis", "FLUSHED")
-            self.oracle.lose_data(None)
-        if self.rates.step_back and self.luck.random() < self.rates.step_back:
-            self.happened["step_back"] += 1
-            self.set_back_us += int(self.luck.uniform(0.0, 30e6))
-            self.oracle.clock_moved = True
-        reply = self.oracle.apply(call)
-        self.note("redis" if actor else "redis, late", (call.script.name, call.args[0], reply))
-        if actor is not None:
-            self.at(self.time + back, self._resume, actor, turn, call.decode(reply))
-
-
-def _unanswered() -> StoreUnavailable:
-    return StoreUnavailable("unreachable", "no answer", ambiguous=True)
+    def _tell(self, actor: Actor, event: Event) -> None:
+        actor.told.append(event)
+        self.happened[event.name] += 1
+        if event.reason and event.name in REASONED:
+            self.happened[f"{event.name}: {event.reason}"] += 1
+        self.note(actor.name, event)
 
 
 def sleep(world: World, process: Process, seconds: float) -> Generator[Any, Any, None]:
     """A pause in a body."""
-    yield Sleep(world.time + process.offset + seconds)
+    yield Sleep(world.local(process) + seconds)
+
+
+def _rate(luck: random.Random) -> float:
+    return luck.choice([0.995, 1.0, 1.005])
+
+
+def _strike(luck: random.Random, deadly: float) -> float:
+    """Draw how long a process stands still; -1 if it dies."""
+    return -1.0 if luck.random() < deadly else 0.05 * 2000.0 ** luck.random()
