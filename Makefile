@@ -73,7 +73,7 @@ lock: $(READY)  ## requirements/*.txt anew from pyproject.toml (UPGRADE=1)
 	@UPGRADE=$(UPGRADE) $(BIN)/python tools/lock.py
 
 ci: $(READY)  ## what CI runs, in its order
-	@$(BIN)/python tools/steps.py --first "make check" "make sim SEEDS=50" "make docs" \
+	@$(BIN)/python tools/steps.py --first "make check" "make sim SEEDS=200" "make mutants" "make docs" \
 	  "make demo ARGS=--json" "make chaos MINUTES=1" "make test"
 
 clean:  ## remove what was built and cached, .venv too
