@@ -6,9 +6,7 @@ from hypothesis import strategies as st
 from giliran.timeouts import RETAIN_MAX, TTL_MAX, TTL_MIN, Timeouts
 
 
-@given(
-    st.floats(TTL_MIN, TTL_MAX), st.floats(TTL_MIN, 7 * TTL_MAX), st.floats(TTL_MIN, RETAIN_MAX)
-)
+@given(st.floats(TTL_MIN, TTL_MAX), st.floats(TTL_MIN, 7 * TTL_MAX), st.floats(TTL_MIN, RETAIN_MAX))
 def test_durations_fit_or_are_refused(ttl: float, max_hold: float, retain: float) -> None:
     try:
         timeouts = Timeouts(ttl, max_hold, retain)
