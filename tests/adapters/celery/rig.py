@@ -68,7 +68,13 @@ class Rig:
 
     @contextlib.contextmanager
     def run(
-        self, queue: str, *, broker_url: str = "", store_url: str = "", children: int = 3
+        self,
+        queue: str,
+        *,
+        broker_url: str = "",
+        store_url: str = "",
+        pool: str = "prefork",
+        children: int = 3,
     ) -> Generator[Worker]:
         """Run a worker on a queue in a block."""
         log = self._folder / f"{queue}.log"
@@ -81,7 +87,7 @@ class Rig:
             "RIG_STORE": store_url or self._store.url,
         }
         command = [sys.executable, "-m", "celery", "-A", "tests.adapters.celery.tasks", "worker"]
-        command += ["-P", "prefork", "-c", str(children), "-Q", queue, "-n", f"{queue}@rig"]
+        command += ["-P", pool, "-c", str(children), "-Q", queue, "-n", f"{queue}@rig"]
         with log.open("wb") as sink:
             process = subprocess.Popen(
                 [*command, *WORKER], cwd=ROOT, env=environment, stdout=sink, stderr=sink,

@@ -9,7 +9,7 @@ from celery.app.task import Context
 from tests.adapters.celery import tasks
 from tests.adapters.celery.rig import Rig, outcome, state
 
-from giliran.adapters.celery import PUBLICATION
+from giliran.adapters.celery.headers import PUBLICATION
 
 
 def test_contended_tasks_all_run_once_one_after_the_other(rig: Rig, order: str, task: Any) -> None:

@@ -8,7 +8,7 @@ from tests.adapters.celery import tasks
 from tests.adapters.celery.rig import GIVE_UP, Rig, failure, outcome
 from tests.support.wait import wait_for
 
-from giliran.adapters.celery import PUBLICATION
+from giliran.adapters.celery.headers import PUBLICATION
 
 
 def test_two_sends_with_one_task_id_are_two_publications(rig: Rig, order: str, task: Any) -> None:

@@ -1,0 +1,29 @@
+"""What a message carries for its guards: the stamp of its publication, and what it met so far."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+from uuid import uuid4
+
+PUBLICATION = "giliran_publication"
+ELDER = "giliran_elder"
+CARRIED = {
+    "contentions": "giliran_contentions",
+    "contended_since_ms": "giliran_contended_since_ms",
+    "recoveries": "giliran_recoveries",
+    "outages": "giliran_outages",
+}
+
+resubmitting: ContextVar[bool] = ContextVar("giliran_resubmitting", default=False)
+
+
+def stamp(headers: dict[str, Any] | None = None, **_: object) -> None:
+    """Give every publication an id of its own; only our own put-back keeps the one it has."""
+    if headers is None or resubmitting.get():
+        return
+    for key in CARRIED.values():
+        headers.pop(key, None)
+    # Only the framework's own retry brings the headers of the message it is a retry of.
+    headers[ELDER] = headers.get(PUBLICATION, "")
+    headers[PUBLICATION] = uuid4().hex

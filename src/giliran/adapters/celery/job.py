@@ -1,0 +1,80 @@
+"""One delivery of one Celery task, and how it is put back.
+
+A contended or interrupted task is published again with the same id, retry count, links and chord,
+and this delivery ends by `Ignore`: nothing is stored, no retry is spent, and with late ack the
+message is acked only after the broker has its copy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from billiard.exceptions import SoftTimeLimitExceeded
+from celery.exceptions import Ignore, Reject, Retry
+
+from giliran.adapters.celery.headers import CARRIED, ELDER, PUBLICATION, resubmitting
+from giliran.adapters.celery.interrupt import for_this_pool
+from giliran.interrupt import Interrupter
+from giliran.jobs import Carried
+
+
+class CeleryJob:
+    """One delivery of one Celery task."""
+
+    control: tuple[type[BaseException], ...] = (Ignore, Reject, Retry)
+    limits: tuple[type[BaseException], ...] = (SoftTimeLimitExceeded,)
+
+    def __init__(self, task: Any, request: Any, visibility: float | None) -> None:
+        self._task, self._request = task, request
+        headers = request.headers or {}
+        self.visibility = visibility
+        self.job_id = str(request.id)
+        self.job_type = str(task.name)
+        delivery = request.delivery_info or {}
+        self.route = str(delivery.get("routing_key") or "")
+        self.publication = str(headers.get(PUBLICATION) or self._unstamped())
+        self.elder = str(headers.get(ELDER) or "")
+        self.carried = Carried(
+            **{name: int(headers.get(key) or 0) for name, key in CARRIED.items()}
+        )
+        hard = (request.timelimit or (None, None))[0] or task.time_limit
+        hard = hard or task.app.conf.task_time_limit
+        self.time_limit = None if hard is None else float(hard)
+
+    def _unstamped(self) -> str:
+        request = self._request
+        arguments = repr((request.args, request.kwargs)).encode("utf-8", "replace")
+        digest = hashlib.sha256(arguments).hexdigest()[:16]
+        main = self._task.app.main or ""
+        return f"celery:{main}:{self.route}:{request.id}:{request.retries}:{digest}"
+
+    def put_back(self, delay: float, carried: Carried) -> BaseException:
+        """Publish the task again; this delivery then ends by `Ignore`."""
+        request = self._request
+        headers = {
+            **(request.as_execution_options()["headers"] or {}),
+            PUBLICATION: self.publication,
+            **{key: getattr(carried, name) for name, key in CARRIED.items()},
+        }
+        again = self._task.signature_from_request(
+            request, countdown=delay, retries=request.retries, headers=headers
+        )
+        mark = resubmitting.set(True)
+        try:
+            again.apply_async(add_to_parent=False)
+        finally:
+            resubmitting.reset(mark)
+        ended: BaseException = Ignore()
+        return ended
+
+    def stranded(self, error: Exception) -> BaseException:
+        """Leave the message with the broker if it is not acked yet, else fail the task."""
+        if not self._task.acks_late:
+            return error
+        rejected: BaseException = Reject(error, requeue=True)
+        return rejected
+
+    def interrupter(self) -> Interrupter:
+        """Make what fits the pool; called where the body runs."""
+        return for_this_pool()
