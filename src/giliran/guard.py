@@ -19,7 +19,7 @@ from giliran.policies import Policy
 from giliran.results import Codec
 from giliran.store import AfterCrash, Ask, Memory
 from giliran.term import Term, acarry_out, carry_out
-from giliran.timeouts import Timeouts
+from giliran.timeouts import MAX_HOLD_MAX, Timeouts
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,7 +93,7 @@ class Options:
         if self.max_hold is not None:
             return Timeouts(self.ttl, self.max_hold, retain)
         longest = MAX_HOLD if limit is None else limit - min(5.0, limit / 10)  # Told before killed.
-        return Timeouts(self.ttl, max(self.ttl, longest), retain)
+        return Timeouts(self.ttl, min(max(self.ttl, longest), MAX_HOLD_MAX), retain)
 
 
 class Guard:

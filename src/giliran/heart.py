@@ -11,6 +11,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from redis import exceptions
@@ -19,9 +20,9 @@ from giliran.beats import Beat, Flight, Timers
 from giliran.connect import Address
 from giliran.drive import Driver
 from giliran.errors import StoreUnavailable
-from giliran.interrupt import Gate, under_gevent
+from giliran.interrupt import Gate, refuse_eventlet, relay, under_gevent
 from giliran.lease import Lease
-from giliran.steps import Call, Program, Sleep, Step
+from giliran.steps import Call, Emit, Now, Program, Sleep, Step
 from giliran.transport import full, short, translate
 
 _log = logging.getLogger("giliran")
@@ -44,8 +45,8 @@ class Heart:
     """Keeps leases alive. `begin` and `stop` are cheap and need no round trip."""
 
     def __init__(self, address: Address, driver: Driver) -> None:
-        self._address = address
-        self._driver = driver
+        refuse_eventlet()
+        self._address, self._driver = address, driver
         self._reset()
 
     def _reset(self) -> None:
@@ -61,6 +62,7 @@ class Heart:
         self._connection: Any = None
         self._outbox: list[Beat] = []
         self._flight: Flight | None = None
+        self._relay: Callable[..., object] = relay()
 
     def after_fork(self) -> None:
         """Start clean in a child: its parent's leases are not its own."""
@@ -78,6 +80,7 @@ class Heart:
             ring = step.until < self._wakes_at
             if not self._running:
                 self._running = True
+                self._relay = relay()
                 self._start()
             elif ring:
                 self._ring()
@@ -121,7 +124,7 @@ class Heart:
                 try:
                     self.beat()
                 except Exception as error:  # It must not stop: every lease would be lost with it.
-                    _log.exception("the heartbeat met an error it does not know; it goes on")
+                    self._complain("the heartbeat met an error it does not know; it goes on", error)
                     self._drop(error)
         except BaseException:  # Left with this thread by somebody; the next lease starts another.
             with self._mutex:
@@ -194,17 +197,25 @@ class Heart:
         try:
             step = advance()
             while not isinstance(step, Call | Sleep):
-                step = beat.program.send(self._driver.at_once(step))
+                step = beat.program.send(self._at_once(step))
         except StopIteration:
             pass
-        except Exception:  # Fail closed: a lease that nobody keeps is lost.
-            _log.exception("the lease of %r cannot be kept any more", beat.lease.key)
+        except Exception as error:  # Fail closed: a lease that nobody keeps is lost.
+            self._complain(f"the lease of {beat.lease.key!r} cannot be kept any more", error)
             beat.lease.lose("unreachable")
         else:
             return step
         self.stop(beat)
         beat.gate.fire()
         return None
+
+    def _at_once(self, step: Now | Emit) -> object:
+        if isinstance(step, Emit):
+            return self._relay(self._driver.at_once, step)
+        return self._driver.at_once(step)
+
+    def _complain(self, message: str, error: Exception) -> None:
+        self._relay(partial(_log.error, message, exc_info=error))
 
     def _depart(self) -> None:
         """Send the most urgent renewals as one pipeline."""
@@ -249,7 +260,7 @@ class Heart:
     def _receive(self, flight: Flight) -> None:
         """Take what replies there are, waiting a little."""
         connection = self._connection
-        patience = self._glance()
+        patience = max(0.0, min(GLANCE, self._timers.next_at() - self._driver.clock()))
         try:
             while flight.answered < len(flight.beats):
                 left = flight.answer_by - self._driver.clock()
@@ -265,9 +276,6 @@ class Heart:
             self._drop(error)
         else:
             self._flight = None
-
-    def _glance(self) -> float:
-        return max(0.0, min(GLANCE, self._timers.next_at() - self._driver.clock()))
 
     @staticmethod
     def _read(connection: Any) -> Any:

@@ -51,9 +51,9 @@ class Hold:
         outcome = error
         try:
             term, lease = self._stop()
-        except LeaseInterrupt as interrupt:  # It arrived on the way out; it does so only once.
+        except BaseException as cut:  # An interrupt or a time limit arrived on the way out.
             term, lease = self._stop()
-            outcome = error or interrupt
+            outcome = error or cut
         self._entered = None
         _raise_other(term.close(lease, _outcome(outcome)), error)
 

@@ -1,7 +1,11 @@
-"""Telling a running body that its lease is lost: a signal, an exception, a cancelled task.
+"""Telling a running body that its lease is lost: an exception, a signal, a cancelled task.
 
 A gate stands around one body. `fire` acts only while the gate is open, and once it is closed
 nothing fired before can arrive any more, so an interrupt never hits the next job.
+
+What is interrupted is the thread, task or greenlet that called the guarded function. Threads,
+tasks and processes that the body started go on: it must stop them itself, for instance in a
+`finally`, or let them ask `lease.check()`.
 """
 
 from __future__ import annotations
@@ -9,10 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from functools import partial
+from types import FrameType
+from typing import Any, ClassVar, Protocol
 
 from giliran.errors import LeaseInterrupt
 
@@ -55,6 +62,43 @@ class ThreadInterrupt:
 
     def _set(self, exception: Any) -> None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._ident), exception)
+
+
+class SignalInterrupt:
+    """Raises `LeaseInterrupt` in the main thread by a signal, which also ends a blocking call.
+
+    The signal is SIGURG: the system ignores it unless somebody asks for it, and queues leave it
+    alone, so that their own signals (time limits, shutdown, stack dumps) go on as before. One that
+    arrives when no body is to be interrupted goes to the handler that was there before, if any.
+    """
+
+    SIGNAL: ClassVar = signal.SIGURG
+    _pending: ClassVar[set[SignalInterrupt]] = set()
+    _before: ClassVar[Any] = None
+
+    def __init__(self) -> None:
+        self._main = threading.get_ident()
+        here = signal.getsignal(self.SIGNAL)
+        if here is not SignalInterrupt._handle:
+            SignalInterrupt._before = here
+            signal.signal(self.SIGNAL, SignalInterrupt._handle)
+
+    @staticmethod
+    def _handle(number: int, frame: FrameType | None) -> None:
+        if SignalInterrupt._pending:
+            SignalInterrupt._pending.clear()
+            raise LeaseInterrupt
+        if callable(SignalInterrupt._before):
+            SignalInterrupt._before(number, frame)
+
+    def fire(self) -> None:
+        """Send the signal to the main thread."""
+        SignalInterrupt._pending.add(self)
+        signal.pthread_kill(self._main, self.SIGNAL)
+
+    def withdraw(self) -> None:
+        """Let a signal that has not arrived yet do nothing."""
+        SignalInterrupt._pending.discard(self)
 
 
 class TaskCancel:
@@ -114,9 +158,50 @@ def under_gevent() -> bool:
     return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
+def refuse_eventlet() -> None:
+    """Raise `RuntimeError` where eventlet has replaced threads.
+
+    A heartbeat would be one of its green threads, which any job that computes starves, and nothing
+    could interrupt a body.
+    """
+    patcher = sys.modules.get("eventlet.patcher")
+    if patcher is not None and patcher.is_monkey_patched("thread"):
+        raise RuntimeError(
+            "giliran does not run under eventlet: a job that computes would lose every lease of "
+            "its process; use gevent or threads (Celery: --pool gevent)"
+        )
+
+
+def relay() -> Callable[..., object]:
+    """Make what a thread of the system's calls functions of others by: `call(function, *args)`.
+
+    Under gevent they run in a greenlet, soon, in the thread that made this. What they lock, such
+    as a log handler, is a lock of gevent's: met from another thread it can leave greenlets waiting
+    for ever, and keeps that thread waiting for as long as a greenlet computes.
+    """
+    if not under_gevent():
+        return _at_once
+    import gevent  # noqa: PLC0415  only where the user runs gevent
+
+    return partial(gevent.get_hub().loop.run_callback_threadsafe, gevent.spawn)
+
+
+def _at_once(function: Callable[..., object], *args: object) -> object:
+    return function(*args)
+
+
 def for_this_thread() -> Interrupter:
     """Choose the interrupter for a plain function running here."""
     return GreenletKill() if under_gevent() else ThreadInterrupt()
+
+
+def for_this_worker() -> Interrupter:
+    """Choose the interrupter for a job running here: in a main thread it ends a blocking call.
+
+    Only for processes that a queue runs, since it sets a signal handler.
+    """
+    here = threading.current_thread() is threading.main_thread()
+    return SignalInterrupt() if here and not under_gevent() else for_this_thread()
 
 
 class Gate:

@@ -87,7 +87,7 @@ class Term:
     def stop(self, lease: Lease) -> bool:
         """Stop the heartbeat, then any interrupt; True if the body was interrupted.
 
-        An interrupt may arrive in here, once; so what calls this calls it again when it does.
+        An interrupt or a time limit may arrive in here; so what calls this then calls it again.
         """
         if self._beat is not None:
             self._keeper.stop(self._beat)
@@ -148,10 +148,8 @@ class Term:
                 return Returned(body())
             finally:
                 self.stop(lease)
-        except LeaseInterrupt as interrupt:
-            self.stop(lease)  # It may have arrived while stopping.
-            return Raised(interrupt)
         except BaseException as error:
+            self.stop(lease)  # An interrupt or a time limit may have arrived while stopping.
             return Raised(error)
 
     def close(self, lease: Lease, outcome: Returned | Raised) -> Ended:

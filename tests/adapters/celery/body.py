@@ -11,10 +11,10 @@ from typing import Any
 
 import redis
 from billiard.exceptions import SoftTimeLimitExceeded
-from celery import current_app
+from celery import chain, chord, current_app, group
 from celery.exceptions import Ignore, Reject
 
-from giliran import Lease
+from giliran import Lease, current_lease
 from giliran.errors import Contended
 
 LEDGER_URL = os.environ.get("RIG_LEDGER", "redis://127.0.0.1:1/0")
@@ -67,7 +67,7 @@ def _message() -> dict[str, Any]:
 
 def _gate(order: str, word: str) -> None:
     """Wait until the test opens the gate."""
-    with redis.Redis.from_url(LEDGER_URL) as ledger:
+    with redis.Redis.from_url(LEDGER_URL, socket_timeout=None) as ledger:
         ledger.blpop([f"gate:{order}"], timeout=float(word or 20))
 
 
@@ -118,6 +118,50 @@ def _call(order: str, word: str) -> None:
         write(order, "contended inside", holder=error.holder)
 
 
+def _note(order: str, what: str) -> Any:
+    return celery.tasks["note"].si(order, what)
+
+
+def _replace(order: str, shape: str) -> None:
+    """Let a canvas take this task's place."""
+    shapes = {
+        "note": lambda: _note(order, "one"),
+        "chain": lambda: chain(_note(order, "one"), _note(order, "two")),
+        "group": lambda: group(_note(order, "one"), _note(order, "two")),
+        "chord": lambda: chord([_note(order, "one")], celery.tasks["collect"].s(order)),
+        "guarded": lambda: celery.tasks["late"].si(order),
+    }
+    raise celery.current_task.replace(shapes[shape]())
+
+
+def _change(order: str, word: str) -> None:
+    """Retry with other arguments."""
+    raise celery.current_task.retry(
+        args=(order, "", f"nap {word}"), kwargs={}, countdown=0, max_retries=1
+    )
+
+
+def _retry_with_error(order: str, word: str) -> None:
+    """Retry once more than is allowed."""
+    raise celery.current_task.retry(exc=ValueError(word), max_retries=0)
+
+
+def _retry_quietly(order: str, word: str) -> None:
+    """Publish the retry, and go on."""
+    celery.current_task.retry(countdown=0, max_retries=1, throw=False)
+
+
+def _spoil(order: str, word: str) -> None:
+    """Put into the request what no message can carry."""
+    celery.current_task.request.kwargs["later"] = object()
+
+
+def _settle(order: str, word: str) -> None:
+    """Have an effect that a repeat of the same task cannot double."""
+    with redis.Redis.from_url(LEDGER_URL) as ledger:
+        ledger.hsetnx(f"settled:{order}", celery.current_task.request.id, current_lease().fence)
+
+
 STEPS: dict[str, Callable[[str, str], object]] = {
     "": lambda order, word: None,
     "nap": lambda order, word: time.sleep(float(word)),
@@ -129,5 +173,13 @@ STEPS: dict[str, Callable[[str, str], object]] = {
     "retry": _retry,
     "hasten": _retry_early,
     "call": _call,
+    "replace": _replace,
+    "grow": lambda order, word: celery.current_task.add_to_chord(_note(order, word)),
+    "send": lambda order, word: celery.tasks[word].delay(order),
+    "change": _change,
+    "exhaust": _retry_with_error,
+    "quietly": _retry_quietly,
+    "spoil": _spoil,
+    "settle": _settle,
     "kill": lambda order, word: os.kill(os.getpid(), signal.SIGKILL),
 }

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 from tests.adapters.celery import tasks
 from tests.adapters.celery.rig import Rig
+from tests.support.rabbitmq import RabbitServer, need_rabbitmq
+from tests.support.sqs import ENVIRONMENT, SqsServer
 
 from giliran.embedded import EmbeddedServer
 
@@ -25,6 +27,23 @@ def rig(servers: Rig) -> Iterator[Rig]:
     """A worker with three children serves the default queue."""
     with servers.run("celery") as servers.worker:
         yield servers
+
+
+@pytest.fixture(scope="session")
+def rabbit() -> Iterator[RabbitServer]:
+    """A RabbitMQ for all tests of a process; five seconds for the first that asks."""
+    need_rabbitmq()
+    with RabbitServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def sqs() -> Iterator[SqsServer]:
+    """An SQS for all tests of a process, and credentials of nobody for those who use it."""
+    with pytest.MonkeyPatch.context() as patch, SqsServer() as running:
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
+        yield running
 
 
 @pytest.fixture

@@ -75,9 +75,13 @@ class Rig:
         store_url: str = "",
         pool: str = "prefork",
         children: int = 3,
+        name: str = "",
+        settings: dict[str, Any] | None = None,
+        options: tuple[str, ...] = (),
     ) -> Generator[Worker]:
-        """Run a worker on a queue in a block."""
-        log = self._folder / f"{queue}.log"
+        """Run a worker on a queue in a block, with settings that JSON can tell, and options."""
+        name = name or queue
+        log = self._folder / f"{name}.log"
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -85,20 +89,25 @@ class Rig:
             "RIG_BACKEND": self._broker.url.replace("/0", "/1"),
             "RIG_LEDGER": self._broker.url.replace("/0", "/2"),
             "RIG_STORE": store_url or self._store.url,
+            "RIG_SETTINGS": json.dumps(settings or {}),
         }
         command = [sys.executable, "-m", "celery", "-A", "tests.adapters.celery.tasks", "worker"]
-        command += ["-P", pool, "-c", str(children), "-Q", queue, "-n", f"{queue}@rig"]
+        command += ["-P", pool, "-c", str(children), "-Q", queue, "-n", f"{name}@rig"]
         with log.open("wb") as sink:
             process = subprocess.Popen(
-                [*command, *WORKER], cwd=ROOT, env=environment, stdout=sink, stderr=sink,
+                [*command, *WORKER, *options], cwd=ROOT, env=environment, stdout=sink, stderr=sink,
                 start_new_session=True,
             )  # fmt: skip
         worker = Worker(process, log)
         try:
-            wait_for(lambda: f"{queue}@rig ready" in worker.log(), 20, "the worker is not ready")
+            wait_for(lambda: f"{name}@rig ready" in worker.log(), 20, "the worker is not ready")
             yield worker
         finally:
             worker.end()
+
+    def database(self, number: int) -> str:
+        """Return the URL of another database of the broker's server."""
+        return self._broker.url.replace("/0", f"/{number}")
 
     def log(self) -> str:
         """Return what the shared worker logged."""

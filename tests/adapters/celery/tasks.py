@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from typing import Any
 
 import celery
 from celery import Celery
+from kombu import entity
 from tests.adapters.celery.body import STORE_URL, follow, write
 
 from giliran import INJECTED, Giliran, Lease, fail, requeue, skip, wait
@@ -16,6 +18,8 @@ from giliran.errors import Contended
 
 TTL = 1.0
 VISIBILITY = 12.0
+kombu: Any = entity
+SHOP = kombu.Exchange("shop", type="topic")
 
 app: Any = Celery(
     "giliran-tests",
@@ -27,8 +31,24 @@ app.conf.update(
     broker_transport_options={"visibility_timeout": VISIBILITY},
     result_expires=300,
     worker_prefetch_multiplier=2,
+    accept_content=["json", "application/x-picklish"],
+    imports=["tests.adapters.celery.features"],
+    task_queues=[
+        kombu.Queue(
+            "celery",
+            bindings=[
+                kombu.binding(kombu.Exchange("celery"), "celery"),
+                kombu.binding(SHOP, "shop.*"),
+            ],
+        ),
+        kombu.Queue("audit", bindings=[kombu.binding(SHOP, "#")]),
+    ],
+    task_routes={"routed": {"exchange": "shop", "routing_key": "shop.routed"}},
 )
-turns = Giliran(STORE_URL, queues=[CeleryQueue(app)])
+app.conf.update(json.loads(os.environ.get("RIG_SETTINGS", "{}")))
+turns = Giliran(
+    STORE_URL, queues=[CeleryQueue(app, keep_visible=app.conf.get("keep_visible", True))]
+)
 soon = requeue(base=0.2, cap=0.4, give_up_after=60)
 
 
@@ -125,3 +145,9 @@ def collect(results: list[Any], order: str) -> list[Any]:
     """End a chord."""
     write(order, "collected", results=results)
     return results
+
+
+@app.task(name="errback")
+def errback(request: Any, error: Any, trace: Any, order: str) -> None:
+    """Be told of a failure as Celery's newer errbacks are."""
+    write(order, "errback", error=type(error).__name__)

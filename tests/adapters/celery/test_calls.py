@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import redis
-from celery import Celery
+from celery import Celery, chain, chord
 from tests.adapters.celery import tasks
 from tests.adapters.celery.rig import Rig, outcome
 
@@ -69,10 +69,16 @@ def eager(redis_url: str) -> Iterator[Any]:
     app = Celery("eager", broker="memory://", backend="cache+memory://", set_as_current=False)
     turns = Giliran(redis_url, queues=[CeleryQueue(app)])
 
-    @app.task(name="eager")
+    @app.task(name="eager", shared=False, bind=True, max_retries=2)
     @turns.exclusive("lock:{order}", ttl=1)
-    def work(order: str, *, lease: Lease = INJECTED) -> int:
+    def work(task: Any, order: str, fails: int = 0, *, lease: Lease = INJECTED) -> int:
+        if task.request.retries < fails:
+            raise task.retry(countdown=0)
         return lease.fence
+
+    @app.task(name="total", shared=False)
+    def total(fences: list[int]) -> int:
+        return len(set(fences))
 
     yield work
     turns.close()
@@ -92,3 +98,30 @@ def test_always_eager_runs_guarded_and_fails_when_contended(
     assert eager.delay("free").get() > 0
     client.set("lock:held", "another program", px=30_000)
     assert "held by another program" in str(eager.delay("held").result)
+
+
+def test_eager_canvases_of_one_resource_run_one_after_the_other(eager: Any) -> None:
+    eager.app.conf.task_always_eager = True
+    total = eager.app.tasks["total"].s()
+    assert chord([eager.si("one"), eager.si("one")])(total).get() == 2
+    last: Any = chain(eager.si("one"), eager.si("one")).delay()
+    assert last.get() > 0
+
+
+def test_an_eager_chord_with_a_contended_member_fails(eager: Any, client: redis.Redis) -> None:
+    eager.app.conf.task_always_eager = True
+    client.set("lock:held", "another program", px=30_000)
+    with pytest.raises(GiliranError, match="held by another program"):
+        chord([eager.si("free"), eager.si("held")])(eager.app.tasks["total"].s())
+
+
+def test_an_eager_retry_runs_at_once_and_meets_no_lock_of_its_own(eager: Any) -> None:
+    assert eager.apply(("free", 2)).get() > 0
+    assert eager.apply(("free", 3)).failed()
+
+
+def test_an_eager_result_is_stored_where_celery_is_told_to(eager: Any) -> None:
+    eager.app.conf.update(task_always_eager=True, task_store_eager_result=True)
+    eager.store_eager_result = True
+    result = eager.delay("free")
+    assert eager.AsyncResult(result.id).result == result.get()

@@ -58,6 +58,14 @@ def test_the_hard_time_limit_fails_the_task_and_its_lock_ends(rig: Rig, order: s
     assert len(rig.lines(order, "begin")) == 1
 
 
+def test_a_hard_time_limit_on_the_command_line_counts(rig: Rig, order: str) -> None:
+    """A task may hold for a tenth less, so that it is told before it is killed."""
+    with rig.run(order, children=1, options=("--time-limit", "3")):
+        result = tasks.early.apply_async((order, "nap 30"), queue=order)
+        line = failure(result)
+    assert line.startswith(f"lost the lease of 'lock:{order}': max_hold")
+
+
 def test_a_task_whose_child_is_killed_runs_again_within_seconds(rig: Rig, order: str) -> None:
     result = tasks.late.delay(order, "nap 0.5,kill")
     assert outcome(result) == {"order": order, "run": 2}

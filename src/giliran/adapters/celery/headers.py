@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from typing import Any
 from uuid import uuid4
 
 PUBLICATION = "giliran_publication"
 ELDER = "giliran_elder"
+AGAIN = "giliran_again"  # Marks our own put-back for the stamp, which takes it off: never sent.
 CARRIED = {
     "contentions": "giliran_contentions",
     "contended_since_ms": "giliran_contended_since_ms",
@@ -15,12 +15,10 @@ CARRIED = {
     "outages": "giliran_outages",
 }
 
-resubmitting: ContextVar[bool] = ContextVar("giliran_resubmitting", default=False)
-
 
 def stamp(headers: dict[str, Any] | None = None, **_: object) -> None:
     """Give every publication an id of its own; only our own put-back keeps the one it has."""
-    if headers is None or resubmitting.get():
+    if headers is None or headers.pop(AGAIN, False):
         return
     for key in CARRIED.values():
         headers.pop(key, None)

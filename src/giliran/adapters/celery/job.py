@@ -13,10 +13,20 @@ from typing import Any
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery.exceptions import Ignore, Reject, Retry
 
-from giliran.adapters.celery.headers import CARRIED, ELDER, PUBLICATION, resubmitting
+from giliran.adapters.celery.headers import AGAIN, CARRIED, ELDER, PUBLICATION
 from giliran.adapters.celery.interrupt import for_this_pool
+from giliran.adapters.celery.message import publish_again, queue_of
+from giliran.adapters.celery.publish import Publisher
 from giliran.interrupt import Interrupter
 from giliran.jobs import Carried
+
+
+class Stranded(Reject, Ignore):
+    """Gives the message back to the broker.
+
+    An `Ignore` too, which autoretry lets through: it would publish, fail as we did, and then drop
+    the message.
+    """
 
 
 class CeleryJob:
@@ -25,14 +35,16 @@ class CeleryJob:
     control: tuple[type[BaseException], ...] = (Ignore, Reject, Retry)
     limits: tuple[type[BaseException], ...] = (SoftTimeLimitExceeded,)
 
-    def __init__(self, task: Any, request: Any, visibility: float | None) -> None:
-        self._task, self._request = task, request
+    def __init__(
+        self, task: Any, request: Any, visibility: float | None, publisher: Publisher
+    ) -> None:
+        self._task, self._request, self._publisher = task, request, publisher
         headers = request.headers or {}
         self.visibility = visibility
         self.job_id = str(request.id)
         self.job_type = str(task.name)
         delivery = request.delivery_info or {}
-        self.route = str(delivery.get("routing_key") or "")
+        self.route = queue_of(task.app, delivery) or str(delivery.get("routing_key") or "")
         self.publication = str(headers.get(PUBLICATION) or self._unstamped())
         self.elder = str(headers.get(ELDER) or "")
         self.carried = Carried(
@@ -51,29 +63,20 @@ class CeleryJob:
 
     def put_back(self, delay: float, carried: Carried) -> BaseException:
         """Publish the task again; this delivery then ends by `Ignore`."""
-        request = self._request
         headers = {
-            **(request.as_execution_options()["headers"] or {}),
+            **(self._request.as_execution_options()["headers"] or {}),
             PUBLICATION: self.publication,
+            ELDER: self.elder,
+            AGAIN: True,
             **{key: getattr(carried, name) for name, key in CARRIED.items()},
         }
-        again = self._task.signature_from_request(
-            request, countdown=delay, retries=request.retries, headers=headers
-        )
-        mark = resubmitting.set(True)
-        try:
-            again.apply_async(add_to_parent=False)
-        finally:
-            resubmitting.reset(mark)
+        publish_again(self._publisher, self._task, self._request, delay, headers)
         ended: BaseException = Ignore()
         return ended
 
     def stranded(self, error: Exception) -> BaseException:
         """Leave the message with the broker if it is not acked yet, else fail the task."""
-        if not self._task.acks_late:
-            return error
-        rejected: BaseException = Reject(error, requeue=True)
-        return rejected
+        return Stranded(error, requeue=True) if self._task.acks_late else error
 
     def interrupter(self) -> Interrupter:
         """Make what fits the pool; called where the body runs."""
