@@ -18,7 +18,7 @@ PROFILE ?= no-loss
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup check fix test sim mutants chaos bench docs demo lock ci clean
+.PHONY: help setup check fix test test-celery sim mutants chaos bench docs demo lock ci clean
 
 help:  ## this list
 	@awk -F ':.*##' '/^[a-z-]+:.*##/ { printf "  make %-11s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ fix: $(READY)  ## format, sort imports, repair what can be repaired
 
 test: $(READY)  ## all tests, in random order (ARGS="-k name", JOBS=1, SEED=an order to replay)
 	@$(PYTEST) $(if $(SEED),--randomly-seed=$(SEED)) $(ARGS)
+
+test-celery: $(READY)  ## Celery on every broker, pool and kind of ack there is; prints the table
+	@MATRIX=all CI=true $(PYTEST) tests/adapters/celery/matrix $(ARGS)
 
 sim: $(READY)  ## the simulated world: SEEDS=how many, or SEED=one to replay and shrink
 	@$(BIN)/python -m tests.sim --jobs $(JOBS) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
