@@ -83,7 +83,7 @@ def test_an_interrupt_never_hits_the_next_task(
         prefix = f"{order}-{attempt}"
         results: list[Any] = []
         for number in range(count):
-            plan = f"lose,doze {0.16 + 0.32 * number / count:.3f}"
+            plan = f"lose,doze {0.6 * number / count:.3f}"
             results += [
                 pools.send(pool, tasks.early, f"{prefix}-{number}", plan),
                 pools.send(pool, tasks.outer, f"{prefix}-c{number}", "doze 0.01"),
