@@ -33,8 +33,10 @@ class Scenarios:
     def test_contended_tasks_run_one_after_the_other(
         self, bench: Bench, order: str, ack: str
     ) -> None:
-        bench.rig.hold(order, 0.8)
+        bench.rig.hold(order, 60)
         results = [bench.send(ack, order, "nap 0.1", "nap 0.1") for _ in range(4)]
+        wait_for(lambda: bench.told("job.requeued", order), GIVE_UP)
+        bench.rig.release(order)
         assert [state(result) for result in results] == ["SUCCESS"] * 4
         assert [line["what"] for line in bench.rig.lines(order)] == ["begin", "end"] * 4
         begins = bench.rig.lines(order, "begin")
