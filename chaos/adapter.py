@@ -1,4 +1,4 @@
-"""How the queue is attached to giliran: which job runs here, and how it is put back."""
+"""How the queue is attached to giliran: which job runs here, how it is put back and parked."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 
-from chaos.queue import ALIVE, Message, RedisQueue, fresh_id, insist
+from chaos.judgement import POISON
+from chaos.queue import ALIVE, Message, RedisQueue, Unanswered, fresh_id, insist
 from giliran.interrupt import Interrupter, for_this_thread
 from giliran.jobs import Carried
+from giliran.line import Shelved
+
+ROUTE = "chaos"
 
 _running: ContextVar[QueuedJob | None] = ContextVar("chaos_running", default=None)
 
@@ -18,12 +22,18 @@ class WasPutBack(Exception):
     """The job will come again: this delivery ends without an outcome, and is acked."""
 
 
+class WasParked(Exception):
+    """The job lies on its shelf: this delivery ends without an outcome, and is acked."""
+
+
 class Stranded(Exception):
     """The job could not be put back: this delivery must not be acked."""
 
 
 class ChaosQueue:
-    """Tells a guard which message is being worked on in this thread."""
+    """Tells a guard which message is being worked on in this thread, and publishes parked ones."""
+
+    route = ROUTE
 
     def __init__(self, queue: RedisQueue) -> None:
         self._queue = queue
@@ -45,6 +55,18 @@ class ChaosQueue:
         _running.set(None)
         return job
 
+    def publish(self, payload: str, rank: int, verdict: str) -> None:
+        """Publish a parked job under an id of its own."""
+        message = Message.loads(payload)
+        if str(message.args.get("effect")).startswith(POISON):
+            raise ValueError(f"job {message.job} cannot be published, on purpose")
+        carried = replace(message.carried, rank=rank, verdict=verdict)
+        copy = replace(message, id=fresh_id(), carried=carried)
+        try:
+            insist(lambda: self._queue.enqueue(copy), tries=3)
+        except Unanswered as error:
+            raise ConnectionError(str(error)) from error
+
     def is_context(self, value: object) -> bool:
         """No argument is ever this queue's own."""
         del value
@@ -56,9 +78,9 @@ class QueuedJob:
 
     visibility: float | None = ALIVE
     time_limit: float | None = None
-    route = "chaos"
+    route = ROUTE
     elder = ""  # This queue has no retries of its own.
-    control: tuple[type[BaseException], ...] = (WasPutBack, Stranded)
+    control: tuple[type[BaseException], ...] = (WasPutBack, WasParked, Stranded)
     limits: tuple[type[BaseException], ...] = ()
 
     def __init__(self, queue: RedisQueue, message: Message) -> None:
@@ -73,6 +95,14 @@ class QueuedJob:
         copy = replace(self._message, id=fresh_id(), carried=carried)
         insist(lambda: self._queue.enqueue(copy, delay), tries=3)
         return WasPutBack()
+
+    def shelve(self, carried: Carried) -> Shelved:
+        """Write the message down."""
+        return Shelved(ROUTE, replace(self._message, carried=carried).dumps())
+
+    def parked(self) -> BaseException:
+        """End this delivery: the shelf has the message."""
+        return WasParked()
 
     def stranded(self, error: Exception) -> BaseException:
         """Leave the message where it is: it lies in the in-flight list, and is found there."""

@@ -15,6 +15,7 @@ from chaos.jobs import Bodies, Diary, make_jobs
 from chaos.sinks import Ledger
 from giliran import Giliran
 from giliran.adapters.celery import CeleryQueue
+from giliran.adapters.celery.headers import PUBLICATION
 
 QUEUE, UNACKED = "celery", "unacked"
 VISIBILITY = 5.0
@@ -57,7 +58,10 @@ def _attach(made: Any, store: str, folder: Path, name: str) -> None:
     def delivered(task_id: str, task: Any, **_: object) -> None:
         info: Any = task.request.delivery_info
         again = bool(info and info.get("redelivered"))
-        recorder.log("delivered", job=task_id, task=task.name, again=again)
+        headers: Any = task.request.headers or {}
+        recorder.log(
+            "delivered", job=task_id, pub=headers.get(PUBLICATION, ""), task=task.name, again=again
+        )
 
     def succeeded(sender: Any, result: object, **_: object) -> None:
         recorder.log("outcome", job=sender.request.id, how="returned", value=result)
@@ -71,11 +75,15 @@ def _attach(made: Any, store: str, folder: Path, name: str) -> None:
             text=str(exception)[:300],
         )
 
+    def ready(**_: object) -> None:
+        turns.look_after_lines()
+
     for happened, act in (
         (signals.task_prerun, delivered),
         (signals.task_success, succeeded),
         (signals.task_failure, failed),
         (signals.worker_process_init, die_with_parent),
+        (signals.worker_process_init, ready),
     ):
         happened.connect(act, weak=False)
 

@@ -10,8 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
 from giliran.testing._proxy import FaultProxy
 
@@ -90,28 +89,11 @@ class CeleryWorker:
 
 
 class CeleryCrew:
-    """All workers."""
+    """All workers, from the first `refill` to `close`."""
 
     def __init__(self, size: int, port: int, folder: Path) -> None:
         self.slots = [CeleryWorker(f"c{number}", port, folder) for number in range(1, size + 1)]
         self._refilling = True
-
-    def __enter__(self) -> Self:
-        try:
-            for worker in self.slots:
-                worker.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End all workers at once."""
@@ -119,7 +101,7 @@ class CeleryCrew:
             worker.close()
 
     def refill(self) -> None:
-        """Start a worker wherever one has ended."""
+        """Start a worker wherever none lives."""
         for worker in self.slots:
             if self._refilling and not worker.lives:
                 worker.start()

@@ -26,17 +26,17 @@ from chaos.celery_watch import Watch
 from chaos.faults import Faults
 from chaos.history import Recorder, tells
 from chaos.jobs import TTL
+from chaos.lines import Lines
 from chaos.plan import BITTEN, Clockwork, Plan
-from chaos.producer import AT_ONCE, OUTSTANDING, Order, draw
+from chaos.producer import AT_ONCE, KEYED, OUTSTANDING, Order, accepted, draw
 from chaos.queue import Message
 from chaos.sinks import Ledger
-from chaos.soak import QUIET_WITHIN, SAYS_EVERY, SERVER_ARGS, TICK, look_at_folder, say
+from chaos.soak import QUIET_FOR, QUIET_WITHIN, SAYS_EVERY, SERVER_ARGS, TICK, look_at_folder, say
 from giliran.adapters.celery import CeleryQueue
 from giliran.embedded import EmbeddedServer
 from giliran.testing._proxy import FaultProxy
 
 WORKERS = 2
-QUIET_FOR = 1.0
 
 
 class CeleryNemesis(Faults):
@@ -105,7 +105,10 @@ class CelerySoak:
         self._watch = Watch(self._server.port)
         stack.callback(self._watch.close)
         CeleryQueue(self._app)  # Stamps what this process publishes.
-        self._crew = stack.enter_context(CeleryCrew(WORKERS, self._server.port, folder))
+        self._crew = CeleryCrew(WORKERS, self._server.port, folder)
+        stack.callback(self._crew.close)
+        self._lines = Lines(self._server.port)
+        stack.callback(self._lines.close)
         self._client: Any = redis.Redis(port=self._server.port, decode_responses=True)
         stack.callback(self._client.close)
         self._nemesis = CeleryNemesis(self._crew, self._server, self._recorder, plan.clockwork())
@@ -154,24 +157,23 @@ class CelerySoak:
             if not self._orders:
                 self._orders.extend(draw(self._luck))
             order = self._orders.popleft()
-            # Celery stamps each message anew: for the plain job that is a second job.
-            if not (order.twin and order.message.task == "plain"):
+            # Celery stamps each message anew: without an idempotency key that is a second job.
+            if not order.twin or order.message.task in KEYED:
                 self._send(order.message)
 
     def _send(self, message: Message) -> None:
         self._app.send_task(f"chaos.{message.task}", kwargs=message.args, task_id=message.job)
         self._accepted += 1
-        self._recorder.log(
-            "accepted", job=message.job, task=message.task, effect=message.args["effect"]
-        )
+        self._recorder.log("accepted", **accepted(message))
 
     def _outstanding(self) -> int:
-        return int(self._client.llen(QUEUE)) + int(self._client.hlen(UNACKED))
+        queued = int(self._client.llen(QUEUE)) + int(self._client.hlen(UNACKED))
+        return queued + self._lines.parked()
 
     def _quiet(self) -> bool:
-        """Nothing queued or unacked for a while: a put-back is in neither for a moment."""
+        """Nothing queued, unacked or in line for a while: a put-back is nowhere for a moment."""
         now = time.monotonic()
-        if self._outstanding():
+        if self._outstanding() or not self._lines.empty():
             self._quiet_since = now
         return now - self._quiet_since > QUIET_FOR
 

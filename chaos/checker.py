@@ -13,9 +13,6 @@ server must not have given the lease away before.
 **Order.** A grant happened after its request was sent (`asked`) and before it was noted. A larger
 fence that was noted before a smaller one was asked for is a violation.
 
-**Lost.** A job is lost if it was accepted, has no outcome and is not in the queue, unless a watcher
-of the broker saw that the queue itself took its message and never noted who has it.
-
 **Ambiguous effects.** An effect is *confirmed* if the next thing that its process told the queue is
 that this job returned. Otherwise the process died before it could (a crash) or the lease was lost
 in between (a loss), and the job rightly runs again. Each such effect excuses one double, no more.
@@ -28,8 +25,10 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from chaos.effects import judge_effects
+from chaos.ends import judge_ends
 from chaos.history import Event
-from chaos.judgement import EXPECTED_ERRORS, Judgement, Term
+from chaos.in_line import judge_line
+from chaos.judgement import Judgement, Term
 
 
 def judge(history: Sequence[Event]) -> Judgement:
@@ -37,7 +36,8 @@ def judge(history: Sequence[Event]) -> Judgement:
     found = Judgement()
     terms = _terms(history)
     found.counts["terms"] = len(terms)
-    _jobs(history, found)
+    jobs = judge_ends(history, found)
+    judge_line(jobs, history, found)
     _fences(terms, found)
     _trust(terms, found)
     _ledger(history, found)
@@ -47,7 +47,7 @@ def judge(history: Sequence[Event]) -> Judgement:
 
 
 def _terms(history: Iterable[Event]) -> list[Term]:
-    terms: dict[tuple[str, str], Term] = {}
+    terms: dict[tuple[str, str, str], Term] = {}  # A token may be of several resources.
     grants: dict[tuple[str, str, int], int] = {}
     for event in history:
         at, process = event["t"], event["p"]
@@ -55,7 +55,7 @@ def _terms(history: Iterable[Event]) -> list[Term]:
             grants[process, event["res"], event["fence"]] = at
         if "token" not in event or event["kind"] == "row":
             continue
-        name = process, event["token"]
+        name = process, event["token"], event["res"]
         if event["kind"] == "begin":
             granted = grants.get((process, event["res"], event["fence"])) or at
             terms[name] = Term(
@@ -69,40 +69,6 @@ def _terms(history: Iterable[Event]) -> list[Term]:
         if event["kind"] == "end":
             term.ended = at
     return list(terms.values())
-
-
-def _jobs(history: Iterable[Event], found: Judgement) -> None:
-    accepted: dict[str, str] = {}
-    ended: set[str] = set()
-    stuck: set[str] = set()
-    unnoted: set[str] = set()
-    for event in history:
-        match event["kind"]:
-            case "accepted":
-                accepted[event["job"]] = event["effect"]
-            case "outcome":
-                ended.add(event["job"])
-            case "left":
-                stuck.add(event["job"])
-            case "never noted":
-                unnoted.add(event["job"])
-            case _:
-                pass
-    found.counts["jobs"] = len(accepted)
-    found.counts["ended"] = len(ended & accepted.keys())
-    lost = accepted.keys() - ended - stuck
-    found.counts["lost by the queue"] = len(lost & unnoted)
-    found.findings["lost"] += [
-        f"job {job} was accepted, has no outcome and is nowhere" for job in sorted(lost - unnoted)
-    ]
-    found.findings["stuck"] += [f"job {job} is still in the queue" for job in sorted(stuck)]
-    for event in history:
-        if event["kind"] == "outcome" and event["how"] == "returned":
-            effect = accepted.get(event["job"])
-            if effect is not None and event["value"] != effect:
-                found.findings["wrong replay"].append(
-                    f"job {event['job']} of effect {effect} returned {event['value']!r}"
-                )
 
 
 def _by_resource(terms: Iterable[Term]) -> list[list[Term]]:
@@ -163,17 +129,11 @@ def _ledger(history: Iterable[Event], found: Judgement) -> None:
 def _audit(history: Iterable[Event], found: Judgement) -> None:
     for event in history:
         match event["kind"]:
-            case "orphan" | "immortal":
-                check = "orphan" if event["kind"] == "orphan" else "immortal key"
+            case "orphan" | "line left" | "immortal":
+                check = "immortal key" if event["kind"] == "immortal" else event["kind"]
                 found.findings[check].append(event["key"])
             case "traceback" | "crash":
                 found.findings["unexpected error"].append(f"{event['p']}: {event['text']}")
-            case "outcome" if event["how"] == "raised":
-                found.counts[f"ended by {event['error']}"] += 1
-                if event["error"] not in EXPECTED_ERRORS:
-                    found.findings["unexpected error"].append(
-                        f"job {event['job']}: {event['error']}: {event['text']}"
-                    )
             case "struck":
                 found.counts["struck " + event["name"]] += event["hits"]
             case _:
@@ -190,8 +150,6 @@ def _count(event: Event, counts: Counter[str]) -> None:
             counts[event["name"]] += 1
         case "nemesis":
             counts[f"nemesis {event['name']}"] += 1
-        case "outcome":
-            counts["ended by return"] += 1
         case "delivered" if event.get("again"):
             counts["found in own in-flight list"] += 1
         case _:

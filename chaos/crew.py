@@ -10,8 +10,7 @@ import subprocess
 import sys
 from collections import deque
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from giliran.testing._proxy import FaultProxy
 
@@ -36,7 +35,10 @@ class Slot:
 
 
 class Crew:
-    """All workers, by way of the zygote. Not for more than one thread."""
+    """All workers, by way of the zygote, from the first `refill` to `close`.
+
+    Not for more than one thread.
+    """
 
     def __init__(self, size: int, port: int, folder: Path) -> None:
         self._folder = folder
@@ -55,23 +57,6 @@ class Crew:
         self.slots = [Slot(number, port) for number in range(1, size + 1)]
         self._refilling = True
 
-    def __enter__(self) -> Self:
-        try:
-            for slot in self.slots:
-                self._fill(slot)
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """End the zygote, and with it all workers."""
         self._line.close()
@@ -88,7 +73,7 @@ class Crew:
         return bool(self._ask({"signal": [slot.worker, number]})["sent"])
 
     def refill(self) -> None:
-        """Start a new worker wherever one has ended."""
+        """Start a worker wherever none is."""
         self._line.settimeout(0)
         try:
             while (answer := self._read()) is not None:
@@ -102,8 +87,9 @@ class Crew:
             for slot in self.slots:
                 if slot.worker == name:
                     slot.worker = ""
-                    if self._refilling:
-                        self._fill(slot)
+        for slot in self.slots:
+            if self._refilling and not slot.worker:
+                self._ask({"fork": [slot.next_life(), slot.proxy.url, str(self._folder)]})
 
     def retire(self) -> None:
         """Ask all workers to end, and start no others."""
@@ -116,9 +102,6 @@ class Crew:
     def working(self) -> int:
         """How many workers there are."""
         return sum(bool(slot.worker) for slot in self.slots)
-
-    def _fill(self, slot: Slot) -> None:
-        self._ask({"fork": [slot.next_life(), slot.proxy.url, str(self._folder)]})
 
     def _ask(self, order: dict[str, Any]) -> dict[str, Any]:
         self._line.sendall(json.dumps(order).encode() + b"\n")

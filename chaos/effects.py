@@ -86,7 +86,7 @@ def _phantoms(history: Iterable[Event], effects: dict[str, _Effects], found: Jud
                 wanted[event["job"]] = event["effect"]
             case "row":
                 there.add(event["effect"])
-            case "outcome" if event["how"] == "returned":
+            case "outcome" if event["how"] == "returned" and event["value"] is not None:
                 returned.add(event["job"])
             case _:
                 pass

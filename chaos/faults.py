@@ -16,8 +16,8 @@ import redis
 
 from chaos.history import Recorder
 from chaos.plan import Clockwork
+from giliran import scripts
 from giliran.embedded import EmbeddedServer
-from giliran.store import SCRIPTS
 from giliran.testing._proxy import FaultProxy, Rule
 
 EVERYTHING = b"*"  # Every request begins with it.
@@ -65,7 +65,7 @@ class Faults(ABC):
     def __init__(self, server: EmbeddedServer, recorder: Recorder, clockwork: Clockwork) -> None:
         self.luck = clockwork.luck
         self.counts: Counter[str] = Counter()
-        self.shas = {script.name: script.sha for script in SCRIPTS}
+        self.shas = {script.name: script.sha for script in scripts.ALL}
         self.log = recorder.log
         self._clockwork = clockwork
         self._undo: list[tuple[float, int, Callable[[], None]]] = []

@@ -6,11 +6,24 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 # What a server that forgot acknowledged writes excuses; the rest must hold even then.
-EXCUSED_BY_LOSS = frozenset({"lost", "overlap", "double in plain sink", "ran after done"})
+EXCUSED_BY_LOSS = frozenset(
+    {
+        "lost", "overlap", "double in plain sink", "ran after done", "overtaken",
+        "superseded by nobody",
+    }
+)  # fmt: skip
 EXPECTED_ERRORS = frozenset({"Refused", "StoreUnavailable"})
 
+# Jobs of these names end in ways of their own.
+COALESCED = "newest"  # May be superseded by a later one for the same resource: returns None.
+HASTY = "hasty"  # May give up, but not sooner than `HASTE` after it first came.
+RESOURCES = 40
+HASTE = 2.0
+POISON = "poison:"  # Begins the effect of a job that cannot be published again: may be set aside.
+
 ALWAYS = (
-    "lost", "stuck", "orphan", "immortal key", "fence order", "fence shared", "stale accepted",
+    "lost", "stuck", "set aside", "superseded by nobody", "gave up early", "overtaken",
+    "line left", "orphan", "immortal key", "fence order", "fence shared", "stale accepted",
     "overlap", "double in ledger", "double in plain sink", "ran after done", "phantom outcome",
     "wrong replay", "unexpected error",
 )  # fmt: skip

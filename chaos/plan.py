@@ -22,6 +22,9 @@ BITTEN = (
     b'"name": "job.replayed"',
     b'"name": "lock.lost"',
     b'"name": "lock.duplicate"',
+    b'"name": "job.parked"',
+    b'"error": "GaveUp"',
+    b'"value": null',
 )
 
 # Per second. The first four leave a tenth to spare.

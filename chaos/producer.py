@@ -7,11 +7,19 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from chaos.history import Recorder
+from chaos.judgement import POISON, RESOURCES
 from chaos.queue import Message, RedisQueue, Unanswered, fresh_id
 
 OUTSTANDING = 40
 AT_ONCE = 8
-RESOURCES, HOT = 40, 4
+HOT = 4
+POISONED = 40
+NAMES = (*(f"r{n}" for n in range(RESOURCES)), *(f"p{n}" for n in range(POISONED)))
+WEIGHTS = {
+    "ledger": 2, "blind": 4, "record": 2, "plain": 2, "in_line": 4, "hasty": 2, "newest": 4,
+    "pair": 3,
+}  # fmt: skip
+KEYED = frozenset({"ledger", "blind", "record", "in_line"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +32,13 @@ class Order:
 
 def draw(luck: random.Random) -> list[Order]:
     """Draw one job: mostly one message, sometimes two for one effect."""
+    if luck.random() < 1 / 300:
+        return _poison(f"p{luck.randrange(POISONED)}")
     hot = luck.random() < 0.4
     resource = f"r{luck.randrange(HOT if hot else RESOURCES)}"
-    task = luck.choices(("ledger", "blind", "record", "plain"), (3, 3, 3, 2))[0]
-    long = luck.random() < 1 / 12
+    task = luck.choices(tuple(WEIGHTS), tuple(WEIGHTS.values()))[0]
+    # Only a careless job that outlives its lease shows that late writes are fenced off.
+    long = luck.random() < (1 / 4 if task == "blind" else 1 / 12)
     effect = fresh_id()
     if task == "plain" and luck.random() < 0.1:
         effect = f"refused:{effect}"
@@ -40,9 +51,30 @@ def draw(luck: random.Random) -> list[Order]:
     first = Message(task, args)
     if luck.random() < 0.08:
         return [Order(first), Order(replace(first, id=fresh_id()), twin=True)]
-    if task != "plain" and luck.random() < 0.08:
+    if task in KEYED and luck.random() < 0.08:
         return [Order(first), Order(Message(task, args), twin=True)]
     return [Order(first)]
+
+
+def _poison(resource: str) -> list[Order]:
+    """Make a job that is parked behind a long one, and that no caller can publish.
+
+    It has its line to itself: it keeps the resource for as long as it takes to set it aside.
+    """
+    args = {"resource": resource, "effect": fresh_id(), "seconds": 1.5, "pause": 0.0}
+    poison = {**args, "effect": POISON + fresh_id()}
+    return [Order(Message("in_line", args)), Order(Message("in_line", poison))]
+
+
+def accepted(message: Message) -> dict[str, str]:
+    """Tell of a message that the broker has, for the history."""
+    args = message.args
+    return {
+        "job": message.job,
+        "task": message.task,
+        "res": f"lock:{args['resource']}",
+        "effect": args["effect"],
+    }
 
 
 class Producer:
@@ -78,7 +110,5 @@ class Producer:
             return False
         self._orders.popleft()
         self.accepted += 1
-        self._recorder.log(
-            "accepted", job=message.job, task=message.task, effect=message.args["effect"]
-        )
+        self._recorder.log("accepted", **accepted(message))
         return True

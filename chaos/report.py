@@ -16,6 +16,9 @@ COVERAGE = {
     "leases lost while running": "lock.lost",
     "copies of a running delivery put back": "lock.duplicate",
     "contended": "lock.contended",
+    "parked": "job.parked",
+    "superseded": "superseded",
+    "gave up": "ended by GaveUp",
     "replies dropped": "struck drop reply",
 }
 FAILED, FELL_SHORT = 1, 2
@@ -86,6 +89,7 @@ class Report:
             self._line("ended", self._ended()),
             self._line("struck", self._struck()),
             self._line("bitten", [f"{n} {name}" for name, n in self.coverage().items()]),
+            self._line("in line", self._in_line()),
             *self._checks(),
             *self._doubles(),
             "",
@@ -104,6 +108,24 @@ class Report:
         counts = self.judgement.counts
         ways = [key for key in sorted(counts) if key.startswith("ended by ")]
         return [f"{counts[way]} {way.removeprefix('ended ')}" for way in ways]
+
+    def _in_line(self) -> list[str]:
+        counts = self.judgement.counts
+        ways = [key for key in sorted(counts) if key.startswith("parked, then ")]
+        ends = ", ".join(f"{counts[way]} {way.removeprefix('parked, then ')}" for way in ways)
+        untouched, judged = counts["jobs of untouched"], counts["judged for order"]
+        others = counts["overtaken after a fault"]
+        return [
+            f"{counts['parked']} parked: {ends}",
+            f"deliveries of each {self._deliveries('parked')}",
+            f"of {untouched} that no fault touched {self._deliveries('untouched')}",
+            f"{judged} judged for order, {others} others overtaken",
+        ]
+
+    def _deliveries(self, of: str) -> str:
+        counts = self.judgement.counts
+        mean = counts[f"deliveries of {of}"] / max(1, counts[f"jobs of {of}"])
+        return f"{mean:.2f} mean, {counts[f'most deliveries of {of}']} most"
 
     def _struck(self) -> list[str]:
         counts = self.judgement.counts

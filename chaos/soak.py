@@ -14,6 +14,7 @@ from chaos.audit import audit
 from chaos.crew import Crew
 from chaos.history import Recorder, tells
 from chaos.jobs import TTL
+from chaos.lines import Lines
 from chaos.nemesis import Nemesis
 from chaos.plan import BITTEN, Plan
 from chaos.producer import Producer
@@ -24,8 +25,10 @@ from giliran.testing._proxy import FaultProxy
 
 WORKERS = 8
 TICK = 0.02
+QUIET_FOR = 1.0
 QUIET_WITHIN = 60.0
 SAYS_EVERY = 5.0
+# What is parked is nowhere else: a server that is killed has to write it down before it answers.
 SERVER_ARGS = {
     "no-loss": ("--appendonly", "yes", "--appendfsync", "always"),
     "loss": (),
@@ -60,7 +63,10 @@ class Soak:
         self._server = stack.enter_context(EmbeddedServer(args=args))
         port = self._server.port
         line = stack.enter_context(FaultProxy(port))
-        self._crew = stack.enter_context(Crew(WORKERS, port, folder))
+        self._crew = Crew(WORKERS, port, folder)
+        stack.callback(self._crew.close)
+        self._lines = Lines(port)
+        stack.callback(self._lines.close)
         self._queue = RedisQueue(self._server.url)
         stack.callback(self._queue.close)
         sends = RedisQueue(line.url)
@@ -68,6 +74,7 @@ class Soak:
         self._producer = Producer(sends, self._recorder, plan.seed)
         self._nemesis = Nemesis(self._crew, line, self._server, self._recorder, plan.clockwork())
         self._begun = time.monotonic()
+        self._quiet_since = 0.0
 
     @property
     def done(self) -> Counter[str]:
@@ -99,7 +106,7 @@ class Soak:
             self._crew.refill()
             self._nemesis.step(elapsed)
             with contextlib.suppress(*Unanswered):  # Not while the server is away.
-                self._producer.step(self._queue.size())
+                self._producer.step(self._queue.size() + self._lines.parked())
             if elapsed >= says_at:
                 say(self.plan.progress(elapsed, self.done))
                 says_at = elapsed + SAYS_EVERY
@@ -107,6 +114,7 @@ class Soak:
 
     def _wait(self, until: Callable[[], bool], seconds: float) -> bool:
         ends = time.monotonic() + seconds
+        self._quiet_since = time.monotonic()
         while time.monotonic() < ends:
             self._crew.refill()
             with contextlib.suppress(*Unanswered):
@@ -116,7 +124,10 @@ class Soak:
         return False
 
     def _quiet(self) -> bool:
-        return self._producer.finish() and self._queue.size() == 0
+        """Nothing queued or in line for a while: two looks may miss what passes between."""
+        if not (self._producer.finish() and self._queue.size() == 0 and self._lines.empty()):
+            self._quiet_since = time.monotonic()
+        return time.monotonic() - self._quiet_since > QUIET_FOR
 
     def _look(self) -> None:
         """Write down what is left: in the queue, in the ledger, on the server, of workers."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from chaos.adapter import ChaosQueue, Stranded, WasPutBack
+from chaos.adapter import ChaosQueue, Stranded, WasParked, WasPutBack
 from chaos.history import Recorder
 from chaos.jobs import Bodies, Diary, make_jobs
 from chaos.queue import Message, RedisQueue, Unanswered, insist
@@ -37,6 +37,7 @@ class Worker:
     def main(self) -> None:
         """Work until SIGTERM."""
         signal.signal(signal.SIGTERM, self._stop)
+        self._turns.look_after_lines()
         recover_at = 0.0
         while not self._stopping:
             try:
@@ -59,12 +60,14 @@ class Worker:
 
     def _deliver(self, message: Message, had_before: bool) -> None:  # noqa: FBT001
         log, job = self._recorder.log, message.job
-        log("delivered", job=job, task=message.task, again=had_before)
+        log("delivered", job=job, pub=message.publication, task=message.task, again=had_before)
         try:
             with self._adapter.running(message):
                 value = self._jobs[message.task](**message.args)
         except WasPutBack:
             log("put_back", job=job)
+        except WasParked:
+            log("parked", job=job)
         except Stranded:
             log("stranded", job=job)
             return

@@ -53,6 +53,31 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
         assert not keys, f"keys left without expiry: {keys}; see the marker keys_without_ttl"
 
 
+@pytest.fixture(scope="session", params=["server", "cluster"])
+def place(request: pytest.FixtureRequest) -> EmbeddedServer:
+    """A server where one script reaches all keys, and one where it does not."""
+    running: EmbeddedServer = request.getfixturevalue(request.param)
+    return running
+
+
+@pytest.fixture
+def empty_place(place: EmbeddedServer) -> Iterator[EmbeddedServer]:
+    """The same, empty before the test and without leaks after it."""
+    wipe(place.url)
+    yield place
+    assert not keys_without_ttl(place.url)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[EmbeddedServer]:
+    """A Redis Cluster of one node: it has every slot, and refuses scripts that touch two."""
+    with EmbeddedServer(args=("--cluster-enabled", "yes")) as running:
+        with redis.Redis.from_url(running.url, decode_responses=True) as client:
+            client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+            wait_for(lambda: "state:ok" in str(client.execute_command("CLUSTER", "INFO")), 10)
+        yield running
+
+
 @pytest.fixture
 def redis_url(server: EmbeddedServer) -> str:
     """The URL of the empty shared server."""

@@ -17,7 +17,7 @@ from giliran.errors import (
 )
 from giliran.events import Event
 from giliran.lease import INJECTED, Lease
-from giliran.policies import fail, requeue, skip, wait
+from giliran.policies import coalesce, fail, hand_off, requeue, skip, wait
 from giliran.term import current_lease
 from giliran.turns import Giliran
 
@@ -38,8 +38,10 @@ __all__ = [
     "Skipped",
     "StoreMisconfigured",
     "StoreUnavailable",
+    "coalesce",
     "current_lease",
     "fail",
+    "hand_off",
     "requeue",
     "skip",
     "wait",

@@ -21,6 +21,7 @@ class Beat:
     program: Program[None]
     call: Call[Any] | None = None
     packed: bytes = b""
+    packed_for: tuple[str, ...] = ()
     answer_by: float = 0.0
     script_unknown: bool = False
     over: bool = False

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from giliran.findings import Finding, Severity
-from giliran.policies import Requeue, Wait
+from giliran.policies import Coalesce, HandOff, Requeue, Wait
 
 if TYPE_CHECKING:
     from giliran.guard import Guard
@@ -49,7 +49,9 @@ class _Case:
         self.limits, self.words = limits, limits.words
         self.options = options = guard.options
         self.idempotent = guard.idempotency_key is not None
-        self.requeue = options.policy if isinstance(options.policy, Requeue) else None
+        policy = options.policy
+        self.parks = policy if isinstance(policy, HandOff | Coalesce) else None
+        self.comes_back = self.parks is not None or isinstance(policy, Requeue)
         self.wait = options.policy.budget if isinstance(options.policy, Wait) else 0.0
         self.hold = options.timeouts(limits.hard_limit, options.retain).max_hold
         self.hard = limits.hard_limit if limits.hard_enforced else None
@@ -261,12 +263,23 @@ def _returns_for_ever(case: _Case) -> Iterator[Finding]:
 def _dies_with_worker(case: _Case) -> Iterator[Finding]:
     crash, words = case.limits.crash, case.words
     fix = f"{words.redelivery}; the guard keeps a second delivery from running twice"
-    if crash == "lost" and (case.idempotent or case.requeue):
+    if crash == "lost" and (case.idempotent or case.comes_back):
         why = "a job whose worker dies is lost: it runs at most once, and nobody is told"
         yield case.found("warning", "crash-loses-job", words.early_ack, why, fix)
     if crash == "fail":
         why = "a job whose process is killed, as for want of memory, does not run again"
         yield case.found("warning", "crash-fails-job", words.no_redelivery, why, fix)
+
+
+def _parked_not_durable(case: _Case) -> Iterator[Finding]:
+    if case.parks and case.parks.durable and case.limits.appends is False:
+        yield case.found(
+            "error",
+            "parked-not-durable",
+            "contended jobs are parked in a Redis with appendonly no",
+            "a parked job is nowhere else: it is lost if that server stops",
+            "appendonly yes (with appendfsync always, to lose none at all), or durable=False",
+        )
 
 
 def _wait_blocks_worker(case: _Case) -> Iterator[Finding]:
@@ -292,5 +305,6 @@ RULES: tuple[Rule, ...] = (
     _ignored_limits,
     _returns_for_ever,
     _dies_with_worker,
+    _parked_not_durable,
     _wait_blocks_worker,
 )

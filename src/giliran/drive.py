@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar, assert_never
 
-from giliran.errors import StoreUnavailable
+from giliran import worker
+from giliran.errors import NotPublished, StoreUnavailable
 from giliran.events import Listener
-from giliran.steps import Call, Emit, Now, Program, Sleep, Step
+from giliran.holder import parse
+from giliran.steps import Call, Emit, Examine, Listen, Now, Program, Publish, Sleep, Step
 from giliran.transport import Transport
 
 R = TypeVar("R")
@@ -24,15 +26,27 @@ def boot_clock() -> float:
     return time.monotonic() if _BOOT is None else time.clock_gettime(_BOOT)
 
 
+def _nowhere(step: Publish) -> None:
+    raise NotPublished(f"no queue here is called {step.route!r}")
+
+
 class Driver:
-    """Runs programs against one transport, with one clock and one listener."""
+    """Runs programs against one transport, with one clock and one listener.
+
+    `publish` publishes parked jobs; it raises `NotPublished`.
+    """
 
     def __init__(
-        self, transport: Transport, listener: Listener, clock: Callable[[], float] = boot_clock
+        self,
+        transport: Transport,
+        listener: Listener,
+        clock: Callable[[], float] = boot_clock,
+        publish: Callable[[Publish], None] = _nowhere,
     ) -> None:
         self.transport = transport
         self.clock = clock
         self.listener = listener
+        self.publish = publish
 
     def run(self, program: Program[R]) -> R:
         """Run a program in this thread."""
@@ -41,7 +55,7 @@ class Driver:
             while True:
                 try:
                     answer = self._do(step)
-                except StoreUnavailable as error:
+                except (StoreUnavailable, NotPublished) as error:
                     step = program.throw(error)
                 else:
                     step = program.send(answer)
@@ -56,7 +70,7 @@ class Driver:
             while True:
                 try:
                     answer = await self._ado(step)
-                except StoreUnavailable as error:
+                except (StoreUnavailable, NotPublished) as error:
                     step = program.throw(error)
                 else:
                     step = program.send(answer)
@@ -71,6 +85,12 @@ class Driver:
             case Sleep(until):
                 time.sleep(max(0.0, until - self.clock()))
                 return None
+            case Listen(key, until):
+                return self.transport.listen(key, until - self.clock())
+            case Publish():
+                return self.publish(step)
+            case Examine(told):
+                return worker.is_dead(parse(told))
             case _:
                 return self.at_once(step)
 
@@ -81,6 +101,12 @@ class Driver:
             case Sleep(until):
                 await asyncio.sleep(max(0.0, until - self.clock()))
                 return None
+            case Listen(key, until):
+                return await self.transport.alisten(key, until - self.clock())
+            case Publish():
+                return await asyncio.to_thread(self.publish, step)
+            case Examine(told):
+                return worker.is_dead(parse(told))
             case _:
                 return self.at_once(step)
 

@@ -27,10 +27,10 @@ class GiliranError(Exception):
 
 
 class Contended(GiliranError):
-    """Another job holds the resource.
+    """Another job holds the resource, or one of several.
 
     Attributes:
-        key: the lock key.
+        key: the lock key that is held.
         holder: who holds it, as text for people; empty if another program does.
         remaining: seconds until its lease ends unless renewed; None if it has no known end.
     """
@@ -82,7 +82,7 @@ class LeaseLost(GiliranError):
     """The lease ended before the body did: what it did since may race with the next holder.
 
     Attributes:
-        key: the lock key.
+        key: the lock key; of several resources, all of them with a space between.
         reason: "expired", "taken", "broken", "unreachable", "max_hold", "forked" or
             "ended" (used after its body).
     """
@@ -202,3 +202,17 @@ class LeaseInterrupt(BaseException):
     working beside the next holder. Clean up and let it pass: what leaves the guard is
     `LeaseLost`.
     """
+
+
+class NotPublished(Exception):
+    """A parked job was not published; it stays parked. Never leaves a guard.
+
+    Attributes:
+        reason: why, in a word.
+        outage: the broker could not be reached: it is not the job's fault.
+    """
+
+    def __init__(self, reason: str, *, outage: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.outage = outage

@@ -26,6 +26,7 @@ CATALOGUE: Mapping[str, tuple[int, str]] = MappingProxyType(
         "lock.renew_failed": (WARNING, "one renewal got no answer; retried while trusted"),
         "lock.lost": (ERROR, "the lease ended while the body ran; the body is told"),
         "lock.released": (INFO, "the body is over and the lease was given back"),
+        "lock.reclaimed": (WARNING, "its holder is proven dead; its lease was ended at once"),
         "lock.misused": (ERROR, "Redis cannot serve the claim until somebody changes something"),
         "store.unavailable": (WARNING, "Redis did not answer, or refused; nothing ran"),
         "record.unrecorded": (ERROR, "the effect happened, but Redis refused to write it down"),
@@ -36,6 +37,9 @@ CATALOGUE: Mapping[str, tuple[int, str]] = MappingProxyType(
         "job.replayed": (INFO, "outcome: finished before; answered from the record"),
         "job.skipped": (INFO, "outcome: dropped by policy"),
         "job.requeued": (INFO, "put back for later; no attempt spent"),
+        "job.parked": (INFO, "waits in line; costs nothing until it is called"),
+        "job.called": (INFO, "a parked job was called, and published again if the broker took it"),
+        "job.dead": (ERROR, "outcome: a parked job that could not be published; set aside"),
         "job.gave_up": (WARNING, "outcome: the budget for contention or recoveries is spent"),
         "job.refused": (
             ERROR,
@@ -52,8 +56,8 @@ class Event:
 
     Attributes:
         name: a name of the catalogue.
-        lock_key: the lock key as stored.
-        resource_id: the resource as the user named it, without scope.
+        lock_key: the lock key as stored; of several resources, all of them with a space between.
+        resource_id: the resource as the user named it, without scope; of several likewise.
         job_id: the framework's id; empty on a plain call.
         lock_owner: who holds the lock as far as this event knows, as text for people.
         lock_ttl: seconds the lock lives unless renewed.

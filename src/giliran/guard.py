@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
-from giliran import failures, results
+from giliran import failures, holder, results
 from giliran.arguments import Arguments, KeySource, KeyTemplate, scoped, validate_key
-from giliran.attempt import Attempt, Rules
+from giliran.attempt import Attempt
 from giliran.fingerprints import fingerprint
 from giliran.holder import Claimant
 from giliran.jobs import Job
 from giliran.lease import INJECTED, Lease
-from giliran.policies import Policy
+from giliran.policies import Coalesce, HandOff, Policy, Wait
 from giliran.results import Codec
 from giliran.store import AfterCrash, Ask, Memory
 from giliran.term import Term, acarry_out, carry_out
 from giliran.timeouts import MAX_HOLD_MAX, Timeouts
+from giliran.verdicts import Rules
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,6 +28,7 @@ OnLost: TypeAlias = Literal["interrupt", "flag"]
 
 DELIVERY_RETAIN = 3600.0
 MAX_HOLD = 3600.0
+MOST_KEYS = 64
 
 
 class Runtime(Protocol):
@@ -58,6 +60,14 @@ class Runtime(Protocol):
 
     def worker(self) -> str:
         """Name this process."""
+        ...
+
+    def appends(self) -> bool | None:
+        """Tell whether Redis keeps an append-only file; None if it does not say."""
+        ...
+
+    def look_after_lines(self) -> None:
+        """From now on call parked jobs whose caller died or whose time is over."""
         ...
 
 
@@ -103,7 +113,7 @@ class Guard:
         self,
         runtime: Runtime,
         function: Callable[..., Any],
-        key: KeySource,
+        key: KeySource | Sequence[KeySource],
         idempotency_key: KeySource | None,
         options: Options,
     ) -> None:
@@ -112,7 +122,9 @@ class Guard:
         self.function = function
         self.options = options
         self.arguments = Arguments(function, INJECTED)
-        self.key = KeyTemplate.compile(key, self.arguments)
+        sources = cast("list[KeySource]", key if isinstance(key, list | tuple) else [key])
+        _check_several(sources, options.policy)
+        self.keys = tuple(KeyTemplate.compile(source, self.arguments) for source in sources)
         self.own_resource = idempotency_key is key  # once(): the record belongs to its own key
         self.idempotency_key = (
             None
@@ -166,8 +178,8 @@ class Guard:
         runtime, options = self.runtime, self.options
         bound = self.arguments.bind(args, kwargs, is_context=runtime.is_context)
         job = runtime.job(self.wrapper)
-        resource_id = self.key(bound)
-        lock_key = validate_key(scoped(resource_id, runtime.scope()))
+        names = [key(bound) for key in self.keys]
+        lock_key, *further = lock_keys(names, runtime.scope())
         memory = self._memory(bound, job)
         retain = options.retain
         if memory.kind == "delivery":
@@ -179,9 +191,16 @@ class Guard:
                 job.publication, job.job_id, job.job_type, job.route, claimant.worker
             )
         timeouts = options.timeouts(job.time_limit if job else None, retain)
-        elder = job.elder if job else ""
-        ask = Ask(lock_key, runtime.token(), timeouts, claimant, memory, elder)
-        return runtime.attempt(ask, self.rules, job, resource_id)
+        ask = Ask(lock_key, runtime.token(), timeouts, claimant, memory)
+        if job is not None:
+            ask = replace(ask, elder=job.elder)
+        if further:
+            ask = replace(ask, further=tuple(further))
+        elif job is None or isinstance(options.policy, Wait):
+            ask = replace(ask, ticket=ask.token, rank=job.carried.rank if job else 0)
+        else:
+            ask = replace(ask, ticket=holder.field(job.publication), rank=job.carried.rank)
+        return runtime.attempt(ask, self.rules, job, " ".join(dict.fromkeys(names)))
 
     def _memory(self, bound: dict[str, object], job: Job | None) -> Memory:
         options = self.options
@@ -194,8 +213,30 @@ class Guard:
                 options.recoveries + 1,
             )
         if job is not None:
-            return Memory("delivery", job.publication)
+            return Memory("delivery", holder.field(job.publication))
         return Memory()
+
+
+def lock_keys(names: Sequence[str], scope: str | None) -> list[str]:
+    """Answer the lock keys of resources, each once and in the order that everybody asks in."""
+    return sorted({validate_key(scoped(name, scope)) for name in names})
+
+
+def _check_several(sources: Sequence[KeySource], policy: Policy) -> None:
+    """Refuse no resource, too many, one twice, and what cannot wait for several."""
+    count = len(sources)
+    if not 1 <= count <= MOST_KEYS:
+        raise ValueError(f"a guard takes 1 to {MOST_KEYS} keys, not {count}")
+    for number, source in enumerate(sources):
+        if source in sources[:number]:
+            raise ValueError(
+                f"a guard has {source!r} twice: name another resource, or leave it out"
+            )
+    if count > 1 and isinstance(policy, HandOff | Coalesce):
+        raise ValueError(
+            f"{'hand_off' if isinstance(policy, HandOff) else 'coalesce'}() parks a job in the "
+            f"line of one resource, and this guard has {count}: use requeue() or wait()"
+        )
 
 
 def _check_function(function: Callable[..., object]) -> None:

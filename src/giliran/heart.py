@@ -31,6 +31,7 @@ NAME = "giliran-heartbeat"
 BATCH = 200
 GLANCE = 0.05  # How often a wait for replies looks at deadlines and new leases, in seconds.
 LOOK = 1.0  # A lock's timeout stands still in suspend, the clock of leases does not.
+CALM = 60  # So many looks without a lease, then it rests until it is rung for.
 IDLE = 3600.0
 
 
@@ -57,6 +58,7 @@ class Heart:
         self._bell.acquire()
         self._timers = Timers()
         self._wakes_at = float("inf")
+        self._calm = 0
         self._running = False
         self._closed = False
         self._connection: Any = None
@@ -172,9 +174,12 @@ class Heart:
 
     def _rest(self) -> None:
         with self._mutex:
-            self._wakes_at = self._timers.next_at()
-            pause = self._wakes_at - self._driver.clock()
-            pause = LOOK if pause > LOOK and self._timers.heap else min(pause, IDLE)
+            instant = self._driver.clock()
+            pause = self._timers.next_at() - instant
+            self._calm = 0 if self._timers.heap else self._calm + 1
+            # To be rung for costs whoever begins a lease more than a look costs here.
+            pause = min(pause, LOOK if self._calm < CALM else IDLE)
+            self._wakes_at = instant + pause
         if pause > 0:
             self._bell.acquire(True, pause)  # noqa: FBT003  _thread's locks take no keywords here
         self._wakes_at = 0.0
@@ -196,8 +201,10 @@ class Heart:
         """Run a program up to where it waits; None if the lease is lost."""
         try:
             step = advance()
-            while not isinstance(step, Call | Sleep):
+            while isinstance(step, Now | Emit):
                 step = beat.program.send(self._at_once(step))
+            if not isinstance(step, Call | Sleep):
+                raise AssertionError(f"the heartbeat cannot {step!r}")  # noqa: TRY004
         except StopIteration:
             pass
         except Exception as error:  # Fail closed: a lease that nobody keeps is lost.
@@ -253,8 +260,9 @@ class Heart:
         if beat.script_unknown:
             beat.script_unknown = False
             return b"".join(connection.pack_command(*full(call)))
-        if not beat.packed:  # Every renewal of a lease is the same bytes.
+        if beat.packed_for is not call.keys:  # Most leases send the same bytes every time.
             beat.packed = b"".join(connection.pack_command(*short(call)))
+            beat.packed_for = call.keys
         return beat.packed
 
     def _receive(self, flight: Flight) -> None:

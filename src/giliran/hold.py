@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable
 from types import TracebackType
 
-from giliran.attempt import Attempt, Ended, Raise, Raised, Returned, Run
+from giliran.attempt import Attempt
 from giliran.errors import LeaseInterrupt
 from giliran.guard import OnLost
 from giliran.interrupt import Interrupter
 from giliran.lease import Lease
 from giliran.term import Term, ainterrupter, interrupter
+from giliran.verdicts import Ended, Raise, Raised, Returned, Run
 
 
 class Hold:

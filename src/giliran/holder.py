@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from urllib.parse import quote, unquote
 
 _NAME_MAX = 128
@@ -36,6 +37,10 @@ class Claimant:
             f";{self.worker or 'host='}"
         )
 
+    def described(self) -> str:
+        """Name this claimant for people, as `describe` names a holder."""
+        return _described(self.job_type, self.job_id, _where(self.worker))
+
 
 def field(text: str) -> str:
     """Escape one value to bounded, printable ASCII without separators; long ones stay distinct."""
@@ -57,6 +62,16 @@ def describe(told: str) -> str:
     fields = parse(told)
     if not fields:
         return ""
-    job = " ".join(part for part in (fields.get("type", ""), fields.get("job", "")) if part)
     where = f"{fields.get('host', '')}:{fields.get('pid', '')}"
+    return _described(fields.get("type", ""), fields.get("job", ""), where)
+
+
+@cache
+def _where(worker: str) -> str:
+    fields = parse(worker)
+    return f"{fields.get('host', '')}:{fields.get('pid', '')}"
+
+
+def _described(job_type: str, job_id: str, where: str) -> str:
+    job = " ".join(part for part in (job_type, job_id) if part)
     return f"{job} on {where}" if job else where

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import queue
+import random
 import threading
+from collections.abc import Callable
 
 from giliran.drive import Driver
-from giliran.errors import StoreUnavailable
+from giliran.errors import NotPublished, StoreUnavailable
 from giliran.steps import Program, Sleep, Step
 
 _log = logging.getLogger("giliran")
 IDLE = 10.0
+EVERY = 1.0
 BACKLOG = 10_000
 
 
@@ -28,6 +31,13 @@ class Housekeeping:
         self._work: queue.Queue[Program[None] | None] = queue.Queue(BACKLOG)
         self._thread: threading.Thread | None = None
         self._closing = False
+        self._again: Callable[[], Program[None]] | None = None
+
+    def repeat(self, make: Callable[[], Program[None]]) -> None:
+        """Run a program of this kind about once a second from now on; one kind for each process."""
+        if self._again is None and not self._closing:
+            self._again = make
+            self.submit(make())
 
     def submit(self, program: Program[None]) -> None:
         """Run a program soon. It must end by itself; one too many is dropped and logged."""
@@ -46,6 +56,7 @@ class Housekeeping:
         """Try once more what was submitted, for at most `timeout` seconds, and end the thread."""
         with self._mutex:
             thread = self._thread
+            self._again = None
             if thread is not None:
                 self._closing = True
                 self._work.put(None)
@@ -55,9 +66,9 @@ class Housekeeping:
     def _main(self) -> None:
         while True:
             try:
-                program = self._work.get(timeout=IDLE)
+                program = self._work.get(timeout=self._pause())
             except queue.Empty:
-                program = None
+                program = self._again() if self._again is not None else None
             if program is None:
                 with self._mutex:
                     if self._work.empty():
@@ -67,8 +78,14 @@ class Housekeeping:
                 continue
             try:
                 self._driver.run(self._until_closed(program))
+            except StoreUnavailable as error:
+                _log.debug("housekeeping goes on later: %s", error)
             except Exception:  # The thread serves others too.
                 _log.exception("a housekeeping program failed")
+
+    def _pause(self) -> float:
+        # Spread, so that processes started together do not look at the same moment.
+        return IDLE if self._again is None else EVERY * random.uniform(0.7, 1.3)
 
     def _until_closed(self, program: Program[None]) -> Program[None]:
         """Run a program, but no longer than to its next pause once the thread is to end."""
@@ -77,7 +94,7 @@ class Housekeeping:
             while not (self._closing and isinstance(step, Sleep)):
                 try:
                     answer = yield step
-                except StoreUnavailable as error:
+                except (StoreUnavailable, NotPublished) as error:
                     step = program.throw(error)
                 else:
                     step = program.send(answer)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from giliran.line import Shelved
+
 if TYPE_CHECKING:
     from giliran.interrupt import Interrupter
 
@@ -23,12 +25,16 @@ class Carried:
         contended_since_ms: server time of the first contention; 0 if none yet.
         recoveries: how often it was put back because its lease was lost.
         outages: how often it was put back because Redis did not answer.
+        rank: its place in the line of the resource, once it had one; 0 if not.
+        verdict: how a parked job is to end: "gave_up" or "superseded"; "" to run.
     """
 
     contentions: int = 0
     contended_since_ms: int = 0
     recoveries: int = 0
     outages: int = 0
+    rank: int = 0
+    verdict: str = ""
 
 
 class Job(Protocol):
@@ -94,6 +100,14 @@ class Job(Protocol):
         """
         ...
 
+    def shelve(self, carried: Carried) -> Shelved | None:
+        """Write down what `Queue.publish` needs to publish the job again; None if it cannot be."""
+        ...
+
+    def parked(self) -> BaseException:
+        """Answer what to raise so that this delivery ends quietly: the job is parked."""
+        ...
+
     def stranded(self, error: Exception) -> BaseException:
         """Answer what to raise when `put_back` failed, so that the job is not lost."""
         ...
@@ -105,6 +119,22 @@ class Job(Protocol):
 
 class Queue(Protocol):
     """One queue that jobs come from."""
+
+    @property
+    def route(self) -> str:
+        """Names who can publish jobs parked from this queue; every process says it alike."""
+        ...
+
+    def publish(self, payload: str, rank: int, verdict: str) -> None:
+        """Publish a parked job again, with its place in line and how it is to end.
+
+        Returns once the broker has it.
+
+        Raises:
+            OSError: if the broker could not be reached; the job is called again until it is.
+            Exception: if this payload cannot be published; after a few times it is set aside.
+        """
+        ...
 
     def current(self, function: Callable[..., object]) -> Job | None:
         """Answer the job that is running `function` here and now, if there is one.

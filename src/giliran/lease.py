@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final, cast
 
 from giliran.errors import LeaseLost
@@ -14,16 +15,17 @@ class Lease:
     """What a running body holds. It is of one term: once lost or finished it never revives.
 
     Attributes:
-        key: the lock key as stored in Redis.
-        fence: the fencing token; larger than that of every earlier holder of this resource.
-            Write it beside your data and refuse a smaller one.
+        key: the lock key as stored in Redis; of several, all of them with a space between, which
+            no key contains.
+        fences: the fencing token of each lock key; larger than that of every earlier holder of
+            that resource. Write it beside your data and refuse a smaller one.
         attempt: how many attempts of this idempotency key have started, this one included.
         timeouts: the durations the lease was claimed with.
     """
 
     __slots__ = (
-        "_clock", "_ended", "_lost", "_pid", "attempt", "fence", "hold_until", "key", "timeouts",
-        "token", "trusted_until",
+        "_clock", "_ended", "_lost", "_pid", "attempt", "fences", "hold_until", "key", "timeouts",
+        "together", "token", "trusted_until",
     )  # fmt: skip
 
     def __init__(
@@ -35,10 +37,14 @@ class Lease:
         timeouts: Timeouts,
         asked: float,
         clock: Callable[[], float],
+        further: Mapping[str, int] = MappingProxyType({}),
+        *,
+        together: bool = True,
     ) -> None:
-        self.key: Final = key
+        self.fences: Final[Mapping[str, int]] = MappingProxyType({key: fence, **further})
+        self.key: Final = " ".join(self.fences)
+        self.together: Final = together  # One script reaches all resources.
         self.token: Final = token
-        self.fence: Final = fence
         self.attempt: Final = attempt
         self.timeouts: Final = timeouts
         self.hold_until: Final = asked + timeouts.max_hold - timeouts.hold_margin
@@ -47,6 +53,20 @@ class Lease:
         self._lost = ""
         self._ended = False
         self._pid = os.getpid()
+
+    @property
+    def fence(self) -> int:
+        """The fencing token of the one resource.
+
+        Raises:
+            TypeError: if the lease is of several resources: each has a fence of its own.
+        """
+        if len(self.fences) > 1:
+            raise TypeError(
+                f"this lease is of {len(self.fences)} resources, each with a fence of its own: "
+                f"take lease.fences[{next(iter(self.fences))!r}], or that of the one you write to"
+            )
+        return next(iter(self.fences.values()))
 
     def trust_from(self, asked: float) -> None:
         """Trust the lease from a request that was sent at `asked` and confirmed.
@@ -103,7 +123,8 @@ class Lease:
 
     def __repr__(self) -> str:
         state = f"lost: {self.lost}" if self.lost else f"{self.remaining():.1f} s left"
-        return f"<Lease {self.key!r} fence={self.fence} {state}>"
+        fences = " ".join(f"{key!r} fence={fence}" for key, fence in self.fences.items())
+        return f"<Lease {fences} {state}>"
 
 
 class _Injected:

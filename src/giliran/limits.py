@@ -47,6 +47,7 @@ class Limits:
         longest_delay: the longest delay the framework's own retries may ask for; None: none.
         prefetch: messages that a worker reserves per slot; 0: as many as there are.
         concurrency: slots of this worker; None if unknown.
+        appends: whether Redis keeps an append-only file; None if it does not say.
         words: what the settings are called.
     """
 
@@ -67,4 +68,5 @@ class Limits:
     longest_delay: float | None = None
     prefetch: int = 1
     concurrency: int | None = None
+    appends: bool | None = None
     words: Words = field(default_factory=Words)

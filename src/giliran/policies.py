@@ -1,7 +1,8 @@
 """What a contended job does: one policy, chosen by one argument, each with an end.
 
-`requeue` puts the job back for later, `wait` keeps its worker slot, `skip` drops it, `fail` takes
-the framework's failure path. None of the first three spends a failure attempt.
+`requeue` puts the job back for later, `hand_off` parks it in line, `coalesce` parks the newest,
+`wait` keeps its worker slot, `skip` drops it, `fail` takes the framework's failure path. Only
+`fail` spends a failure attempt.
 """
 
 from __future__ import annotations
@@ -36,6 +37,25 @@ class Requeue:
 
 
 @dataclass(frozen=True, slots=True)
+class HandOff:
+    """Park until called, in order of first arrival. Made by `hand_off`."""
+
+    give_up_after: float
+    then: End
+    most: int
+    durable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Coalesce:
+    """Park at most one, the newest. Made by `coalesce`."""
+
+    give_up_after: float
+    then: End
+    durable: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Keep the worker slot and try again. Made by `wait`."""
 
@@ -55,7 +75,7 @@ class Fail:
     """Raise `Contended`. Made by `fail`."""
 
 
-Policy: TypeAlias = Requeue | Wait | Skip | Fail
+Policy: TypeAlias = Requeue | HandOff | Coalesce | Wait | Skip | Fail
 
 
 def requeue(
@@ -88,6 +108,60 @@ def requeue(
             f"give_up_after={policy.give_up_after:g}) must rise from at least 0.05 s: the first "
             "delay, the largest delay, the time after which the job gives up"
         )
+    _check_end(then)
+    return policy
+
+
+def hand_off(
+    *,
+    give_up_after: Seconds = 900.0,
+    then: End = "fail",
+    most: int = 10_000,
+    durable: bool = True,
+) -> HandOff:
+    """Park a contended job in Redis and give it its turn, in order of first arrival.
+
+    While it is parked the job is neither in the queue nor in a worker, and costs nothing. When the
+    resource is released it is published again: two deliveries for each job, however many wait. It
+    spends no attempt. On a plain call, without a queue, `Contended` is raised.
+
+    Args:
+        give_up_after: how long one job may be parked, from its first contention, in seconds or as
+            a timedelta.
+        then: "fail" raises `GaveUp`, "skip" returns None.
+        most: how many may be parked on one resource; one more raises `GaveUp`.
+        durable: refuse a Redis without an append-only file: a parked job is as durable as that
+            server. False accepts it by name.
+
+    Raises:
+        ValueError: if a number is not above 0.
+    """
+    policy = HandOff(seconds(give_up_after, "give_up_after"), then, most, durable)
+    if policy.give_up_after <= 0 or policy.most < 1:
+        raise ValueError("hand_off needs give_up_after above 0 s, and most of at least 1")
+    _check_end(then)
+    return policy
+
+
+def coalesce(
+    *, give_up_after: Seconds = 900.0, then: End = "fail", durable: bool = True
+) -> Coalesce:
+    """Let at most one job wait beside the one that runs: the newest, which has the last word.
+
+    A job that waited and is replaced returns None. For work that brings something up to date,
+    where running once more at the end does for all. Waiting is as for `hand_off`.
+
+    Args:
+        give_up_after: how long one job may be parked, from its first contention.
+        then: "fail" raises `GaveUp`, "skip" returns None.
+        durable: as for `hand_off`.
+
+    Raises:
+        ValueError: if `give_up_after` is not above 0.
+    """
+    policy = Coalesce(seconds(give_up_after, "give_up_after"), then, durable)
+    if policy.give_up_after <= 0:
+        raise ValueError("coalesce needs give_up_after above 0 s")
     _check_end(then)
     return policy
 

@@ -51,6 +51,38 @@ class Sleep:
 
 
 @dataclass(frozen=True, slots=True)
+class Listen:
+    """Wait for the bell `key` to ring, or until `until` on the local clock.
+
+    A hint that somebody was called: answered with whether it rang, and never relied upon.
+    """
+
+    key: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Publish a parked job again, by the queue that `route` names.
+
+    The driver raises `NotPublished` into the program when the broker did not take it. `rank` is
+    its place in line, `verdict` how it is to end: "" to run.
+    """
+
+    route: str
+    payload: str
+    rank: int
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Examine:
+    """Look whether the process that a lock value tells of is proven dead; answered with a bool."""
+
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
 class Now:
     """Answered with the local clock: seconds that go on while the machine is suspended."""
 
@@ -62,7 +94,7 @@ class Emit:
     event: Event
 
 
-Step: TypeAlias = Call[Any] | Sleep | Now | Emit
+Step: TypeAlias = Call[Any] | Sleep | Listen | Publish | Examine | Now | Emit
 Program: TypeAlias = Generator[Step, Any, R]
 
 

@@ -12,14 +12,16 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from giliran import programs
-from giliran.attempt import Attempt, Ended, PutBack, Raise, Raised, Return, Returned, Run
+from giliran.attempt import Attempt
 from giliran.beats import Beat
 from giliran.drive import Driver
 from giliran.errors import AlreadyHeld, LeaseInterrupt
 from giliran.housekeeping import Housekeeping
 from giliran.interrupt import Flag, Gate, Interrupter, TaskCancel, for_this_thread
+from giliran.jobs import Job
 from giliran.lease import Lease
 from giliran.steps import Program
+from giliran.verdicts import Ended, Parked, PutBack, Raise, Raised, Return, Returned, Run
 
 _held: ContextVar[tuple[Lease, ...]] = ContextVar("giliran_held", default=())
 PATIENCE = 5.0
@@ -37,10 +39,12 @@ def current_lease() -> Lease:
     raise LookupError("no lease is held here: current_lease() is for guarded bodies")
 
 
-def refuse_nested(lock_key: str) -> None:
-    """Raise `AlreadyHeld` if this very thread or task holds the key; costs no round trip."""
-    if any(lease.key == lock_key and lease.active and not lease.lost for lease in _held.get()):
-        raise AlreadyHeld(lock_key)
+def refuse_nested(lock_keys: tuple[str, ...]) -> None:
+    """Raise `AlreadyHeld` if this very thread or task holds one of them; costs no round trip."""
+    for lease in _held.get():
+        for key in lock_keys:
+            if key in lease.fences and lease.active and not lease.lost:
+                raise AlreadyHeld(key)
 
 
 class Keeper(Protocol):
@@ -98,9 +102,8 @@ class Term:
         return self._gate.fired
 
     def _settle_debt(self) -> None:
-        if self.attempt.owed is not None:
-            self._housekeeping.submit(programs.abandon(self.attempt.ask, self.attempt.owed))
-            self.attempt.owed = None
+        for program in self.attempt.settle():
+            self._housekeeping.submit(program)
 
     def end(self, ended: Ended) -> object:
         """End the call as decided: with a value, an error, or back in the queue."""
@@ -111,11 +114,17 @@ class Term:
                 raise error
             case PutBack():
                 raise self._put_back(ended)
+            case Parked():
+                raise self._job.parked()
+
+    @property
+    def _job(self) -> Job:
+        if self.attempt.job is None:
+            raise AssertionError("a plain call cannot be put back")
+        return self.attempt.job
 
     def _put_back(self, back: PutBack) -> BaseException:
-        job = self.attempt.job
-        if job is None:
-            raise AssertionError("a plain call cannot be put back")
+        job = self._job
         try:
             return job.put_back(back.delay, back.carried)
         except Exception as error:
@@ -127,7 +136,7 @@ class Term:
 
     def open(self) -> Run | Ended:
         """Claim in this thread."""
-        refuse_nested(self.attempt.ask.lock_key)
+        refuse_nested(self.attempt.ask.keys)
         try:
             return self._driver.run(self.attempt.open(PATIENCE))
         finally:
@@ -163,7 +172,7 @@ class Term:
 
     async def aopen(self) -> Run | Ended:
         """Same as `open`, awaited."""
-        refuse_nested(self.attempt.ask.lock_key)
+        refuse_nested(self.attempt.ask.keys)
         try:
             return await self._driver.arun(self.attempt.open(PATIENCE))
         finally:

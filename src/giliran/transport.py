@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 import weakref
 from collections.abc import Generator
 from typing import Any, Protocol, TypeVar
@@ -12,13 +13,14 @@ import redis
 import redis.asyncio
 from redis import exceptions
 
-from giliran.connect import Address
+from giliran.connect import SOCKET_TIMEOUT, Address
 from giliran.errors import StoreMisconfigured, StoreUnavailable
 from giliran.steps import Call
 
 T = TypeVar("T")
 
 OLDEST = (6, 2)
+SILENCE = 0.5  # Between two tries to listen while Redis is away, in seconds.
 
 # By prefix of the error's text: several arrive as a bare ResponseError (reliability.md R12).
 _WAITING_HELPS = frozenset(
@@ -36,6 +38,10 @@ _ADVICE = {
     "BUSY": "Redis is busy with somebody's endless script: SCRIPT KILL it",
     "NOAUTH": "Redis wants a password: put it into the URL",
     "WRONGPASS": "Redis refuses this user or password",
+    "NOTDURABLE": (
+        "a parked job is as durable as this Redis: turn on appendonly (and grant +info), or say "
+        "durable=False"
+    ),
     "TLS": "its certificate is not trusted: see ssl_ca_certs, and the host name in the URL",
     "NOPERM": "this user lacks rights: allow EVALSHA, EVAL and the commands of our scripts",
     "WRONGTYPE": "a key of giliran's holds another type: another program uses its name",
@@ -51,6 +57,14 @@ class Transport(Protocol):
 
     async def asend(self, request: Call[T]) -> T:
         """Same as `send`, awaited."""
+        ...
+
+    def listen(self, key: str, seconds: float, /) -> bool:
+        """Wait for a bell to ring; a hint, so that errors count as silence."""
+        ...
+
+    async def alisten(self, key: str, seconds: float, /) -> bool:
+        """Same as `listen`, awaited."""
         ...
 
 
@@ -90,6 +104,7 @@ _BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.ClusterDownError, "CLUSTERDOWN"),
     (exceptions.TryAgainError, "TRYAGAIN"),
     (exceptions.NoPermissionError, "NOPERM"),
+    (exceptions.ClusterCrossSlotError, "CROSSSLOT"),
 )
 
 
@@ -147,6 +162,37 @@ class RedisTransport:
                     reply = await client.execute_command(*full(request))
         return request.decode(reply)
 
+    def listen(self, key: str, seconds: float, /) -> bool:
+        """Wait for a bell to ring; without Redis it just takes its time."""
+        ends = time.monotonic() + seconds
+        while (left := ends - time.monotonic()) > 0:
+            try:
+                if self._sync.blpop([key], timeout=_block(left)):
+                    return True
+            except (exceptions.RedisError, OSError):
+                time.sleep(min(left, SILENCE))
+        return False
+
+    async def alisten(self, key: str, seconds: float, /) -> bool:
+        """Same as `listen`, awaited."""
+        ends = time.monotonic() + seconds
+        client = self._client()
+        while (left := ends - time.monotonic()) > 0:
+            try:
+                if await client.blpop([key], timeout=_block(left)):
+                    return True
+            except (exceptions.RedisError, OSError):
+                await asyncio.sleep(min(left, SILENCE))
+        return False
+
+    def appends(self) -> bool | None:
+        """Tell whether Redis keeps an append-only file; None if it does not say."""
+        try:
+            info: Any = self._sync.info("persistence")
+        except (exceptions.RedisError, OSError):
+            return None
+        return bool(info.get("aof_enabled"))
+
     def _check_version(self) -> None:
         """Refuse a server that is too old; called when it does not know our scripts yet."""
         try:
@@ -180,6 +226,11 @@ class RedisTransport:
         client = self._loops.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.aclose(close_connection_pool=True)
+
+
+def _block(left: float) -> float:
+    """A server-side wait that ends well before the socket's own deadline; 0 would be for ever."""
+    return max(0.01, min(left, SOCKET_TIMEOUT - 0.5))
 
 
 def refuse_old(info: Any, where: str) -> None:

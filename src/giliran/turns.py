@@ -9,27 +9,30 @@ import secrets
 import weakref
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
-from typing import ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar, cast
 
-from giliran import logs, worker
-from giliran.arguments import KeySource, scoped, validate_key
-from giliran.attempt import Attempt, Rules
+from giliran import handoff, logs, worker
+from giliran.arguments import KeySource, validate_key
+from giliran.attempt import Attempt
 from giliran.connect import address
 from giliran.drive import Driver
+from giliran.errors import NotPublished
 from giliran.events import Event, Listener
-from giliran.guard import MAX_HOLD, Guard, OnLost, Options
+from giliran.guard import MAX_HOLD, MOST_KEYS, Guard, OnLost, Options, lock_keys
 from giliran.heart import Heart
 from giliran.hold import Hold
 from giliran.holder import Claimant
 from giliran.housekeeping import Housekeeping
 from giliran.jobs import Job, Queue
-from giliran.policies import Policy, fail, requeue
+from giliran.policies import Coalesce, HandOff, Policy, fail, requeue
 from giliran.policies import wait as wait_for
 from giliran.results import Codec
+from giliran.steps import Publish
 from giliran.store import AfterCrash, Ask, Memory
 from giliran.term import Keeper, Term
 from giliran.timeouts import Seconds, Timeouts, seconds
 from giliran.transport import RedisTransport, Transport
+from giliran.verdicts import Rules
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,6 +53,9 @@ class Giliran:
             the running job is asked. Without one every call is a plain call.
         scope: what all keys begin with, such as a tenant; a function is asked at every call.
         listeners: called with every `Event` beside the log; they can never break a job.
+        reclaim: "expired" leaves a dead holder's lease to its TTL. "proven" ends it at once if its
+            process is proven dead on this very machine: no such process, another start time, or a
+            zombie. For effects that end with their process; not for work it left to others.
 
     Raises:
         TypeError: if `where` is neither, or a Cluster or Sentinel client.
@@ -63,14 +69,18 @@ class Giliran:
         queues: Sequence[Queue] = (),
         scope: Scope = None,
         listeners: Sequence[Listener] = (),
+        reclaim: Literal["expired", "proven"] = "expired",
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._queues = tuple(queues)
+        if reclaim not in ("expired", "proven"):
+            raise ValueError(f'reclaim must be "expired" or "proven", not {reclaim!r}')
+        self._proven = reclaim == "proven"
         self._scope = scope
         self._listeners = (logs.log, *listeners)
         place = address(where)
         self._transport = RedisTransport(place)
-        self._driver = Driver(self._transport, self._tell)
+        self._driver = Driver(self._transport, self._tell, publish=self._publish)
         self._heart = Heart(place, self._driver)
         self._keeper: Keeper = self._heart
         self._housekeeping = Housekeeping(self._driver)
@@ -80,7 +90,7 @@ class Giliran:
 
     def exclusive(
         self,
-        key: KeySource,
+        key: KeySource | Sequence[KeySource],
         *,
         ttl: Seconds = 30,
         max_hold: Seconds | None = None,
@@ -101,10 +111,18 @@ class Giliran:
         Args:
             key: what must not run in parallel: a template over the arguments such as
                 `"lock:order:{order_id}"`, a function of some of them, or `whole_function(key)`.
+                Or a list of them, for a call that needs several resources: it gets all or none,
+                in one step where they share a cluster slot, else one after the other in sorted
+                order. While any of them is held, or others stand in its line, the call is
+                contended; it stands in no line itself, so `hand_off` and `coalesce` are refused,
+                and `wait` looks again and again. `lease.fences` has the fence of each lock key.
+                Its record belongs to the first in sorted order: one added in front of that begins
+                new records.
             ttl: how long the lock outlives a dead holder, 1 s to 24 h; renewed every third of it.
             max_hold: execution timeout; no call holds longer. Default: a little less than the
                 queue's hard time limit, so that the body is told before it is killed, else an hour.
-            on_contention: `requeue(...)` (the default), `wait(...)`, `skip(...)` or `fail()`.
+            on_contention: `requeue(...)` (the default), `hand_off(...)`, `coalesce(...)`,
+                `wait(...)`, `skip(...)` or `fail()`.
             idempotency_key: what must not take effect twice; a template like `key`. A finished
                 call is recorded, and a repeat is answered with its result without running.
             fingerprint: the arguments that a repeat must agree on; default: all of them.
@@ -118,7 +136,8 @@ class Giliran:
 
         Raises:
             TypeError: at decoration, for a return annotation that cannot be replayed.
-            ValueError: at decoration, for a wrong template or durations that do not fit.
+            ValueError: at decoration, for a wrong template, durations that do not fit, or a
+                policy that parks with several keys.
         """
         options = Options(
             ttl=seconds(ttl, "ttl"),
@@ -171,7 +190,7 @@ class Giliran:
 
     def hold(
         self,
-        key: str,
+        key: str | Sequence[str],
         *,
         ttl: Seconds = 30,
         max_hold: Seconds | None = None,
@@ -181,7 +200,7 @@ class Giliran:
         """Hold a resource for a block: `with turns.hold("lock:order:42") as lease:`; async too.
 
         Args:
-            key: the lock key, literally.
+            key: the lock key, literally; or several, held all or none as for `exclusive`.
             ttl: how long the lock outlives a dead holder; renewed every third of it.
             max_hold: execution timeout of the block; default: an hour, or the TTL if longer.
             wait: acquire timeout; 0 asks once.
@@ -194,7 +213,11 @@ class Giliran:
             AlreadyHeld: on entering, if this very thread or task holds it.
             LeaseLost: on leaving, if the lease was lost and the block raised nothing of its own.
         """
-        validate_key(key)
+        names = cast("tuple[str, ...]", tuple(key) if isinstance(key, list | tuple) else (key,))
+        if not 1 <= len(names) <= MOST_KEYS:
+            raise ValueError(f"hold takes 1 to {MOST_KEYS} keys, not {len(names)}")
+        for name in names:
+            validate_key(name)
         budget = seconds(wait, "wait")
         life = seconds(ttl, "ttl")
         longest = max(life, MAX_HOLD) if max_hold is None else seconds(max_hold, "max_hold")
@@ -203,10 +226,14 @@ class Giliran:
         rules = Rules(policy, 0, Codec(lambda: object), ())
 
         def attempt() -> Attempt:
-            lock_key = validate_key(scoped(key, self.scope()))
+            lock_key, *further = lock_keys(names, self.scope())
             claimant = Claimant(job_type="hold", worker=self.worker())
-            ask = Ask(lock_key, self.token(), timeouts, claimant, Memory())
-            return self.attempt(ask, rules, None, key)
+            token = self.token()
+            ticket = "" if further else token
+            ask = Ask(
+                lock_key, token, timeouts, claimant, Memory(), ticket=ticket, further=tuple(further)
+            )
+            return self.attempt(ask, rules, None, " ".join(names))
 
         return Hold(attempt, self.term, on_lost)
 
@@ -248,7 +275,42 @@ class Giliran:
 
     def attempt(self, ask: Ask, rules: Rules, job: Job | None, resource_id: str) -> Attempt:
         """Make an attempt with this process' clock and luck."""
-        return Attempt(ask, rules, job, resource_id, self._driver.clock, random.random)
+        if isinstance(rules.policy, HandOff | Coalesce):
+            self.look_after_lines()
+        return Attempt(
+            ask, rules, job, resource_id, self._driver.clock, random.random,
+            self._routes, self._proven,
+        )  # fmt: skip
+
+    def appends(self) -> bool | None:
+        """Tell whether Redis keeps an append-only file; None if it does not say."""
+        return self._transport.appends()
+
+    def look_after_lines(self) -> None:
+        """From now on let this process call parked jobs whose caller died or whose time is over.
+
+        Begins by itself with the first job that may be parked, and with a Celery worker that serves
+        such jobs; call it in other processes that can publish them.
+        """
+        if self._routes:
+            self._housekeeping.repeat(
+                lambda: handoff.sweep(self._routes, self.token(), proven=self._proven)
+            )
+
+    @property
+    def _routes(self) -> tuple[str, ...]:
+        return tuple(queue.route for queue in self._queues)  # Settings may change after import.
+
+    def _publish(self, step: Publish) -> None:
+        for queue in self._queues:
+            if queue.route == step.route:
+                try:
+                    queue.publish(step.payload, step.rank, step.verdict)
+                except Exception as error:
+                    outage = isinstance(error, OSError)
+                    raise NotPublished(type(error).__name__, outage=outage) from error
+                return
+        raise NotPublished(f"no queue here is called {step.route!r}")
 
     def term(self, attempt: Attempt) -> Term:
         """Make the term of an attempt."""
@@ -280,6 +342,8 @@ class Giliran:
 
     def _tell(self, event: Event) -> None:
         self.counts[event.name] += 1
+        if event.name == "job.parked":  # Where others wait in line, `requeue` parks as well.
+            self.look_after_lines()
         for listener in self._listeners:
             try:
                 listener(event)

@@ -6,51 +6,7 @@ from typing import Any
 
 import pytest
 from chaos.checker import judge
-from chaos.history import Event
-
-SECOND = 10**9
-
-
-class Story:
-    """Tells a history in seconds."""
-
-    def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
-
-    def tell(self, at: float, process: str, kind: str, **fields: object) -> Story:
-        self.events.append({"t": int(at * SECOND), "p": process, "kind": kind, **fields})
-        return self
-
-    def accept(self, job: str, effect: str) -> Story:
-        return self.tell(0, "main", "accepted", job=job, effect=effect)
-
-    def lease(self, at: float, process: str, kind: str, fence: int, **fields: Any) -> Story:
-        """A body's note. `trusted` is in seconds, by default until 0.95 s from `at`."""
-        trusted = float(fields.pop("trusted", at + 0.95))
-        told = {
-            "res": "lock:a", "fence": fence, "token": f"{process}{fence}", "lost": "",
-            "effect": "e", "asked": int(fields.pop("asked", at - 0.01) * SECOND),
-            "trusted": int(trusted * SECOND), **fields,
-        }  # fmt: skip
-        return self.tell(at, process, kind, **told)
-
-    def run(self, at: float, process: str, fence: int, effect: str = "e", job: str = "j") -> Story:
-        """A whole delivery into the plain sink, of 0.3 s."""
-        self.tell(at, process, "delivered", job=job)
-        self.lease(at, process, "begin", fence, effect=effect)
-        self.lease(at + 0.2, process, "effect", fence, effect=effect, sink="plain")
-        self.lease(at + 0.3, process, "end", fence)
-        return self.tell(at + 0.3, process, "outcome", job=job, how="returned", value=effect)
-
-    def row(self, seq: int, fence: int, effect: str = "e") -> Story:
-        return self.tell(
-            9, "main", "row", seq=seq, res="lock:a", fence=fence, effect=effect, token="t"
-        )
-
-
-def violated(story: Story) -> set[str]:
-    history: list[Event] = list(story.events)
-    return {name for name, found in judge(history).findings.items() if found}
+from tests.chaos.story import Story, violated
 
 
 def test_a_history_as_it_should_be_is_not_faulted() -> None:
@@ -115,7 +71,7 @@ def test_the_overlap_with_a_long_lease_is_seen_past_a_short_one_between() -> Non
 
 def test_trust_counts_from_the_grant_and_not_from_the_body() -> None:
     story = Story().lease(1, "p", "begin", 10)
-    story.tell(1.9, "q", "grant", res="lock:a", fence=11)
+    story.grant(1.9, "q", 11, "k")
     story.lease(2.0, "q", "begin", 11, effect="f")
     assert violated(story) == {"overlap"}
 
@@ -174,8 +130,8 @@ def test_a_loss_between_effect_and_record_excuses_a_double() -> None:
 
 def test_the_outcome_of_the_next_delivery_confirms_nothing_of_the_one_before() -> None:
     story = Story().accept("j", "e").lease(1, "p", "begin", 10)
-    story.lease(1.1, "p", "effect", 10, sink="plain").tell(1.5, "p", "delivered", job="k")
-    story.tell(1.6, "p", "outcome", job="k", how="returned", value="f")
+    story.lease(1.1, "p", "effect", 10, sink="plain").deliver(1.5, "p", "k")
+    story.end(1.6, "p", "k", "f")
     assert violated(story.run(3, "q", 11)) == set()
 
 
@@ -185,19 +141,19 @@ def test_a_body_under_a_later_fence_ran_after_done_even_without_effect() -> None
 
 
 def test_a_returned_job_without_effect_is_a_phantom() -> None:
-    story = Story().accept("j", "e").tell(1, "p", "outcome", job="j", how="returned", value="e")
+    story = Story().accept("j", "e").end(1, "p", "j", "e")
     assert violated(story) == {"phantom outcome"}
 
 
 def test_another_effect_s_result_is_a_wrong_replay() -> None:
     story = Story().accept("j", "e").run(1, "p", 10)
-    story.tell(2, "q", "outcome", job="j", how="returned", value="f")
+    story.end(2, "q", "j", "f")
     assert violated(story) == {"wrong replay"}
 
 
 @pytest.mark.parametrize(
     ("kind", "check"),
-    [("orphan", "orphan"), ("immortal", "immortal key")],
+    [("orphan", "orphan"), ("immortal", "immortal key"), ("line left", "line left")],
 )
 def test_what_the_audit_saw_is_found(kind: str, check: str) -> None:
     assert violated(Story().tell(9, "main", kind, key="lock:a")) == {check}

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Iterator
+from contextvars import copy_context
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import redis
-from chaos.adapter import ChaosQueue, WasPutBack
+from chaos.adapter import ChaosQueue, WasParked, WasPutBack
+from chaos.audit import audit
+from chaos.history import Recorder, read
+from chaos.jobs import Bodies, Diary, make_jobs
+from chaos.lines import Lines
 from chaos.queue import DELAYED, SIGN, Message, RedisQueue, fresh_id
+from chaos.sinks import Ledger
+from tests.support.wait import wait_for
 
 from giliran import INJECTED, Giliran, Lease
+from giliran.embedded import EmbeddedServer
 from giliran.jobs import Carried
 
-pytestmark = pytest.mark.keys_without_ttl("chaos:queue:*")
+pytestmark = pytest.mark.keys_without_ttl("chaos:queue:*", "{giliran}:*", "{lock:a}:due")
 
 
 @pytest.fixture
@@ -144,3 +155,99 @@ def test_a_job_that_finds_out_by_itself_that_its_lease_is_lost_is_put_back(
     turns.close()
     queue.ack(sent)
     assert [copy.carried.recoveries for copy in queue.messages()] == [1]
+
+
+def test_a_parked_job_is_published_as_a_copy_with_its_place_and_verdict(queue: RedisQueue) -> None:
+    sent = message()
+    adapter = ChaosQueue(queue)
+
+    def plain() -> None:
+        raise AssertionError
+
+    with adapter.running(sent):
+        job = adapter.current(plain)
+    assert job is not None
+    shelved = job.shelve(Carried(contentions=1, contended_since_ms=7))
+    assert shelved.route == adapter.route
+    adapter.publish(shelved.payload, 5, "gave_up")
+    fetched = queue.fetch()
+    assert fetched is not None
+    carried = Carried(contentions=1, contended_since_ms=7, rank=5, verdict="gave_up")
+    assert fetched[0] == replace(sent, id=fetched[0].id, carried=carried)
+    assert fetched[0].id != sent.id
+
+
+def test_a_broker_that_is_away_is_no_fault_of_the_parked_job() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    away = RedisQueue(f"redis://127.0.0.1:{port}")
+    with pytest.raises(OSError, match="refused"):
+        ChaosQueue(away).publish(message().dumps(), 5, "")
+    away.close()
+
+
+def test_poison_cannot_be_published(queue: RedisQueue) -> None:
+    poison = Message("in_line", {"resource": "a", "effect": "poison:e"})
+    with pytest.raises(ValueError, match="on purpose"):
+        ChaosQueue(queue).publish(poison.dumps(), 5, "")
+    assert queue.size() == 0
+
+
+def test_jobs_in_line_are_counted_until_the_line_is_gone(
+    server: EmbeddedServer, client: redis.Redis
+) -> None:
+    lines = Lines(server.port)
+    assert lines.empty()
+    shelf = "{lock:r1}:parked"
+    client.hset(shelf, mapping={"=a": "job", "+a": "payload", "/group": "a", "=b": "job"})
+    assert lines.parked() == 2
+    assert not lines.empty()
+    client.delete(shelf)
+    client.zadd("{lock:r1}:due", {"a": 1})
+    assert not lines.empty()
+    client.rename("{lock:r1}:due", "lock:r1")
+    assert not lines.empty()
+    client.delete("lock:r1")
+    assert lines.empty()
+    lines.close()
+
+
+def test_what_is_left_of_lines_and_what_was_set_aside_is_written_down(
+    server: EmbeddedServer, client: redis.Redis, tmp_path: Path
+) -> None:
+    for name in ("{giliran}:lines:chaos", "{lock:r1}:due", "{lock:r1}:line"):
+        client.zadd(name, {"a": 1})
+    client.hset("{lock:r1}:parked", mapping={"=a": "job", "+a": "payload"})
+    client.rpush("{lock:r1}:dead", "b|7||chaos|payload")
+    client.expire("{lock:r1}:dead", 60)
+    audit(server.port, Recorder(tmp_path, "main"))
+    client.flushall()
+    told = [(one["kind"], one.get("key") or one["pub"]) for one in read(tmp_path)]
+    assert told == [
+        ("dead", "b"),
+        ("line left", "{lock:r1}:due"),
+        ("line left", "{lock:r1}:line"),
+        ("line left", "{lock:r1}:parked"),
+        ("left", "a"),
+    ]
+
+
+def test_a_job_that_meets_a_busy_resource_is_parked_and_comes_in_its_turn(
+    queue: RedisQueue, redis_url: str, tmp_path: Path
+) -> None:
+    adapter = ChaosQueue(queue)
+    sent = Message("newest", {"resource": "a", "effect": "e", "seconds": 0.0, "pause": 0.0})
+    diary = Diary(Recorder(tmp_path, "w1"))
+    with contextlib.closing(Giliran(redis_url, queues=[adapter])) as turns:
+        newest = make_jobs(turns, Bodies(diary, lambda: Ledger(tmp_path / "none")))["newest"]
+        elsewhere, hold = copy_context(), turns.hold("lock:a")
+        elsewhere.run(hold.__enter__)
+        with adapter.running(sent), pytest.raises(WasParked):
+            newest(**sent.args)
+        assert queue.size() == 0
+        elsewhere.run(hold.__exit__, None, None, None)
+        wait_for(queue.size)
+        fetched = queue.fetch()
+        assert fetched is not None
+        with adapter.running(fetched[0]):
+            assert newest(**sent.args) == "e"

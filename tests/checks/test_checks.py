@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from giliran import Giliran, fail, requeue, skip, wait
+from giliran import Giliran, coalesce, fail, hand_off, requeue, skip, wait
 from giliran.checks import check
 from giliran.findings import Finding, grouped
 from giliran.guard import Guard
@@ -50,6 +50,7 @@ class Row:
 
 
 KEY = {"idempotency_key": "{order}"}
+IN_LINE = {"on_contention": hand_off()}
 WAITS = {"on_contention": wait(10)}
 HELD = "a job may run for 600 s (max_hold) and the visibility timeout is 600 s"
 ROWS = [
@@ -163,6 +164,18 @@ ROWS = [
     Row(
         "crash-loses-job", "warning", ("hands it out", "late acknowledgement"),
         {**KEY, "on_contention": skip()}, {"crash": "lost"}, kinder={"crash": "redeliver"},
+    ),
+    Row(
+        "crash-loses-job", "warning", ("hands it out", "at most once"),
+        {"on_contention": coalesce()}, {"crash": "lost"}, kinder={"crash": "redeliver"},
+    ),
+    Row(
+        "parked-not-durable", "error", ("appendonly no", "appendonly yes", "durable=False"),
+        IN_LINE, {"appends": False}, {"on_contention": hand_off(durable=False)},
+    ),
+    Row(
+        "parked-not-durable", "error", ("appendonly no",),
+        {"on_contention": coalesce()}, {"appends": False}, kinder={"appends": None},
     ),
     Row(
         "crash-fails-job", "warning", ("as failed", "does not run again"),

@@ -10,7 +10,7 @@ from tests.faces.face import closing
 from tests.support.wait import wait_for
 
 from giliran import Giliran, LeaseLost
-from giliran.store import CLAIM, FINISH
+from giliran.scripts import CLAIM, FINISH
 from giliran.testing import lose_lease
 from giliran.testing._proxy import FaultProxy
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.wait import wait_for
 
 from giliran import INJECTED, Giliran, Lease, StoreUnavailable, skip
-from giliran.store import CLAIM, FINISH, RENEW
+from giliran.scripts import CLAIM, FINISH, RENEW
 
 if TYPE_CHECKING:
     import redis

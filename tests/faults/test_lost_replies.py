@@ -10,7 +10,7 @@ import pytest
 from tests.support.wait import wait_for
 
 from giliran import INJECTED, Giliran, Lease, current_lease
-from giliran.store import CLAIM, FINISH, RENEW, SCRIPTS
+from giliran.scripts import ALL, CLAIM, FINISH, RENEW
 
 if TYPE_CHECKING:
     import redis
@@ -54,7 +54,7 @@ every_effect = pytest.mark.parametrize("effect", ["drop_reply", "drop_request", 
 @pytest.fixture
 def turns(connect: Connect, proxy: FaultProxy, client: redis.Redis) -> Giliran:
     """An object whose server knows all scripts, so that a request is one message."""
-    for script in SCRIPTS:
+    for script in ALL:
         client.script_load(script.text)
     return connect(proxy.url)
 

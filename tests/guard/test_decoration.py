@@ -7,7 +7,8 @@ from typing import Literal, cast
 
 import pytest
 
-from giliran import Giliran, requeue, skip, wait, whole_function
+from giliran import Giliran, coalesce, hand_off, requeue, skip, wait, whole_function
+from giliran.policies import Policy
 from giliran.testing import off
 
 turns = Giliran("redis://127.0.0.1:1")
@@ -83,3 +84,28 @@ def test_a_whole_function_is_locked_by_an_explicit_word_only() -> None:
     with pytest.raises(ValueError, match="whole_function"):
         turns.exclusive("lock:nightly")(lambda: None)
     turns.exclusive(whole_function("lock:nightly"), on_contention=skip())(lambda: None)
+
+
+@pytest.mark.parametrize("policy", [hand_off(), coalesce()], ids=["hand_off", "coalesce"])
+def test_who_needs_several_resources_is_not_parked_for_one(policy: Policy) -> None:
+    with pytest.raises(ValueError, match=r"in the line of one resource, and this guard has 2: use"):
+        turns.exclusive(["a:{order}", "b:{order}"], on_contention=policy)(lambda order: None)
+    turns.exclusive(["a:{order}"], on_contention=policy)(lambda order: None)
+
+
+def test_a_list_of_keys_names_each_resource_once_and_not_too_many() -> None:
+    with pytest.raises(ValueError, match=r"has 'a:\{order\}' twice"):
+        turns.exclusive(["a:{order}", "b", "a:{order}"])(lambda order: None)
+    for count in (0, 65):
+        with pytest.raises(ValueError, match=f"takes 1 to 64 keys, not {count}"):
+            turns.exclusive([f"k{n}:{{order}}" for n in range(count)])(lambda order: None)
+        with pytest.raises(ValueError, match=f"takes 1 to 64 keys, not {count}"):
+            turns.hold([f"k{n}" for n in range(count)])
+    with pytest.raises(ValueError, match="which it lacks"):
+        turns.exclusive(["a:{order}", "b:{wallet}"])(lambda order: None)
+    with pytest.raises(ValueError, match="has a space"):
+        turns.hold(["a", "b c"])
+    with pytest.raises(TypeError, match="a key is a template or a function, not list"):
+        turns.once(cast("str", ["a:{order}", "b:{order}"]))(lambda order: None)
+    with pytest.raises(TypeError, match="must be a str, not set"):
+        turns.hold(cast("list[str]", {"a", "b"}))

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from giliran.errors import StoreMisconfigured, StoreUnavailable
+from giliran.errors import NotPublished, StoreMisconfigured, StoreUnavailable
 from giliran.events import Event
 from giliran.holder import Claimant
 from giliran.lease import Lease
-from giliran.steps import Call, Emit, Now, Program, Sleep, Step
+from giliran.steps import Call, Emit, Examine, Listen, Now, Program, Publish, Sleep, Step
 from giliran.store import Ask, Memory
 from giliran.timeouts import Timeouts
 
@@ -20,19 +20,19 @@ START = 1000.0
 TOKEN = "a" * 32
 TIMES = Timeouts(30, 600, 3600)
 HELD = [1_000_000, "held", "7", 1]
-DONE = [1_000_000, "done", ""]
-RELEASED = [1_000_000, "released", ""]
+DONE = [1_000_000, "done", "", []]
+RELEASED = [1_000_000, "released", "", []]
 OTHER = "v=1;fence=7;acquired=1;ttl=1;max_hold=1;pub=p2;job=j2;type=t;route=q;host=h;pid=1"
 RECORD = Memory("record", "i", "f", "retry", 6)
 EVENT = Event("lock.acquired", "K")
 
 
 def busy(remaining_ms: int = 10_000, answer: str = "busy", server_ms: int = 1_000_000) -> Any:
-    return [server_ms, answer, remaining_ms, OTHER]
+    return [server_ms, answer, remaining_ms, OTHER, 0, -1, 0]
 
 
 def lost(reason: str = "expired") -> Any:
-    return [1_000_000, "lost", reason]
+    return [1_000_000, "lost", reason, []]
 
 
 def unreachable() -> StoreUnavailable:
@@ -62,7 +62,9 @@ def always(make: Callable[[], Any]) -> Iterator[Any]:
 
 
 def ask(times: Timeouts = TIMES, memory: Memory = RECORD) -> Ask:
-    return Ask("K", TOKEN, times, Claimant("p1", "j1", "t", "q", "host=h;pid=1"), memory)
+    return Ask(
+        "K", TOKEN, times, Claimant("p1", "j1", "t", "q", "host=h;pid=1"), memory, ticket="p1"
+    )
 
 
 @dataclass(slots=True)
@@ -74,12 +76,18 @@ class Play:
         calls: what was asked: (when, script, arguments).
         naps: how long each sleep was to be.
         told: the events.
+        published: what was published; nothing is taken while the broker `refuses`.
+        examined: whose death was to be proven; whether they are `dead`.
     """
 
     clock: float = START
     calls: list[tuple[float, str, tuple[str, ...]]] = field(default_factory=list[Any])
     naps: list[float] = field(default_factory=list[float])
     told: list[Event] = field(default_factory=list[Event])
+    published: list[Publish] = field(default_factory=list[Publish])
+    refuses: bool = False
+    dead: bool = False
+    examined: list[str] = field(default_factory=list[str])
     limit: int = 20_000
 
     def now(self) -> float:
@@ -106,7 +114,7 @@ class Play:
             for _ in range(self.limit):
                 try:
                     answer = self._do(step, left)
-                except StoreUnavailable as error:
+                except (StoreUnavailable, NotPublished) as error:
                     step = program.throw(error)
                 else:
                     step = program.send(answer)
@@ -119,13 +127,21 @@ class Play:
         match step:
             case Now():
                 return self.clock
-            case Sleep(until):
+            case Publish():
+                self.published.append(step)
+                if self.refuses:
+                    raise NotPublished("refused")
+                return None
+            case Sleep(until) | Listen(_, until):
                 self.naps.append(until - self.clock)
                 self.clock = max(self.clock, until)
                 return None
             case Emit(event):
                 self.told.append(event)
                 return None
+            case Examine(told):
+                self.examined.append(told)
+                return self.dead
             case Call():
                 return self._answer(step, answers)
 

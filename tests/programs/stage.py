@@ -12,13 +12,15 @@ from tests.programs.play import (
     ask,
 )  # fmt: skip
 
-from giliran.attempt import Attempt, Ended, PutBack, Raise, Raised, Returned, Rules, Run
+from giliran.attempt import Attempt
 from giliran.interrupt import Flag, Interrupter
 from giliran.jobs import Carried
+from giliran.line import Shelved
 from giliran.policies import Policy, fail
 from giliran.results import Codec
 from giliran.store import Memory
 from giliran.timeouts import Timeouts
+from giliran.verdicts import Ended, PutBack, Raise, Raised, Returned, Rules, Run
 
 
 class Control(Exception):
@@ -51,6 +53,14 @@ class Delivered:
     def put_back(self, delay: float, carried: Carried) -> BaseException:
         raise AssertionError("an attempt puts nothing back by itself")
 
+    shelved: Shelved | None = None
+
+    def shelve(self, carried: Carried) -> Shelved | None:
+        return self.shelved
+
+    def parked(self) -> BaseException:
+        raise AssertionError("nor does it end a delivery")
+
     def stranded(self, error: Exception) -> BaseException:
         raise AssertionError("nor does it strand")
 
@@ -68,12 +78,14 @@ class Stage(Play):
     memory: Memory = RECORD
     times: Timeouts = TIMES
     recoveries: int = 5
+    proven: bool = False
 
     def attempt(self) -> Attempt:
         rules = Rules(self.policy, self.recoveries, Codec(lambda: int), (Declined,))
         return Attempt(
-            ask(self.times, self.memory), rules, self.job, "K", self.now, lambda: self.luck
-        )
+            ask(self.times, self.memory), rules, self.job, "K", self.now, lambda: self.luck,
+            proven=self.proven,
+        )  # fmt: skip
 
     def open(self, *answers: Any) -> Run | Ended:
         return self.run(self.attempt().open(5.0), answers)

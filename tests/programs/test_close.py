@@ -11,7 +11,6 @@ from tests.programs.play import (
 )  # fmt: skip
 from tests.programs.stage import Control, Declined, Delivered, LimitError, Stage, put_back, raised
 
-from giliran.attempt import Raised, Return, Returned
 from giliran.errors import (
     GaveUp,
     LeaseInterrupt,
@@ -20,6 +19,7 @@ from giliran.errors import (
 from giliran.jobs import Carried
 from giliran.store import Memory
 from giliran.timeouts import Timeouts
+from giliran.verdicts import Raised, Return, Returned
 
 
 def test_a_result_is_recorded() -> None:

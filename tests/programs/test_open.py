@@ -13,7 +13,6 @@ from tests.programs.play import (
 )  # fmt: skip
 from tests.programs.stage import Declined, Delivered, Stage, put_back, raised
 
-from giliran.attempt import Return, Run
 from giliran.errors import (
     Contended,
     GaveUp,
@@ -26,6 +25,7 @@ from giliran.errors import (
 from giliran.jobs import Carried
 from giliran.lease import Lease
 from giliran.policies import Policy, fail, requeue, skip, wait
+from giliran.verdicts import Return, Run
 
 ALL_POLICIES = [requeue(), wait(1), wait(1, then="skip"), skip(), fail()]
 

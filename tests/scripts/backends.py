@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+import pytest
 import redis
 from redis import exceptions
-from tests.sim.fake_redis import FakeRedis, ScriptError
+from tests.sim.fake_redis import FakeRedis, ScriptError, SortedSet, Value
+
+from giliran import keys
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from giliran.steps import Script
 
-Value = str | dict[str, str]
+FENCE, RECORD = "{K}:fence", "{K}:rec:i"
+LINE, PARKED = "{K}:line", "{K}:parked"
+DUE, DEAD = "{K}:due", "{K}:dead"
+INDEX = keys.index("celery:q")
+KEYS: dict[str, tuple[str, ...]] = {
+    "claim": ("K", FENCE, LINE, PARKED, RECORD),
+    "renew": ("K",),
+    "finish": ("K", LINE, PARKED, RECORD),
+    "park": ("K", LINE, PARKED, DUE),
+    "leave": ("K", LINE, PARKED),
+    "offer": (LINE, PARKED, DUE, DEAD),
+    "sweep": ("K", LINE, PARKED, DUE, DEAD),
+    "reclaim": ("K", FENCE, LINE, PARKED),
+    "lines": INDEX,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +50,8 @@ class Row:
 
     `reply` is matched item by item as regular expressions, without the time in front; a string is
     the prefix of an error. Keys that `after` does not name must be as they were; None means gone.
+    Values in `after` are regular expressions too, for the scores of a sorted set in a plain dict.
+    `keys` are those in `KEYS` unless a row says others.
     """
 
     name: str
@@ -39,7 +59,7 @@ class Row:
     reply: Sequence[str] | str
     given: Mapping[str, Key] = field(default_factory=dict[str, Key])
     after: Mapping[str, Key | None] = field(default_factory=dict[str, Key | None])
-    keys: Sequence[str] = ("K", "{K}:fence", "{K}:rec:i")
+    keys: Sequence[str] = ()
 
 
 class Backend(Protocol):
@@ -47,7 +67,7 @@ class Backend(Protocol):
 
     def now_ms(self) -> int: ...
     def give(self, key: str, value: Value, px: int | None) -> None: ...
-    def run(self, script: Script, keys: Sequence[str], args: Sequence[str]) -> Any: ...
+    def run(self, script: Script, args: Sequence[str], keys: Sequence[str] = ()) -> Any: ...
     def dump(self) -> dict[str, Key]: ...
     def fill_up(self) -> None: ...
     def flush(self) -> None: ...
@@ -68,8 +88,8 @@ class OnFake:
         if px is not None:
             self.redis.ends[key] = self.now_ms() + px
 
-    def run(self, script: Script, keys: Sequence[str], args: Sequence[str]) -> Any:
-        return self.redis.run(script.text, keys, args)
+    def run(self, script: Script, args: Sequence[str], keys: Sequence[str] = ()) -> Any:
+        return self.redis.run(script.text, keys or KEYS[script.name], args)
 
     def dump(self) -> dict[str, Key]:
         there = [key for key in list(self.redis.values) if self.redis.peek(key) is not None]
@@ -91,10 +111,11 @@ class OnFake:
 
 
 class OnServer:
-    """A real server."""
+    """A real server. Scripts are run by another user if there is a `runner`."""
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: redis.Redis, runner: redis.Redis | None = None) -> None:
         self.client: Any = client
+        self.runner: Any = runner or client
 
     def now_ms(self) -> int:
         seconds, us = self.client.time()
@@ -103,14 +124,19 @@ class OnServer:
     def give(self, key: str, value: Value, px: int | None) -> None:
         if isinstance(value, str):
             self.client.set(key, value)
+        elif isinstance(value, SortedSet):
+            self.client.zadd(key, value)
+        elif isinstance(value, list):
+            self.client.rpush(key, *value)
         else:
             self.client.hset(key, mapping=value)
         if px is not None:
             self.client.pexpire(key, px)
 
-    def run(self, script: Script, keys: Sequence[str], args: Sequence[str]) -> Any:
+    def run(self, script: Script, args: Sequence[str], keys: Sequence[str] = ()) -> Any:
+        named = keys or KEYS[script.name]
         try:
-            return self.client.eval(script.text, len(keys), *keys, *args)
+            return self.runner.eval(script.text, len(named), *named, *args)
         except exceptions.OutOfMemoryError:
             raise ScriptError("OOM") from None
         except exceptions.ResponseError as error:
@@ -120,9 +146,17 @@ class OnServer:
         found: dict[str, Key] = {}
         for key in self.client.keys("*"):
             kind, px = self.client.type(key), self.client.pttl(key)
-            value = self.client.get(key) if kind == "string" else self.client.hgetall(key)
-            found[key] = Key(value, None if px < 0 else px)
+            found[key] = Key(self._value(key, kind), None if px < 0 else px)
         return found
+
+    def _value(self, key: str, kind: str) -> Value:
+        if kind == "zset":
+            return SortedSet(self.client.zrange(key, 0, -1, withscores=True))
+        if kind == "list":
+            items: list[str] = self.client.lrange(key, 0, -1)
+            return items
+        value: Value = self.client.get(key) if kind == "string" else self.client.hgetall(key)
+        return value
 
     def fill_up(self) -> None:
         self.client.config_set("maxmemory-policy", "noeviction")
@@ -135,20 +169,49 @@ class OnServer:
         self.client.delete(key)
 
 
-def at(backend: Backend, value: Value) -> Value:
-    """Put the server's time in for `@-500`."""
-    if isinstance(value, dict):
-        return value
-    return re.sub(r"@(-?\d+)", lambda found: str(backend.now_ms() + int(found[1])), value)
+@contextmanager
+def without(command: str, url: str) -> Generator[OnServer]:
+    """A server whose scripts are run by a user that may not use a command."""
+    rights = ("on", "nopass", "~*", "+@all", f"-{command}")
+    with redis.Redis.from_url(url, decode_responses=True) as client:
+        client.execute_command("ACL", "SETUSER", "half", *rights)
+        with redis.Redis.from_url(
+            url, username="half", password="x", decode_responses=True
+        ) as runner:
+            yield OnServer(client, runner)
+
+
+def give_all(backend: Backend, given: Mapping[str, Key]) -> None:
+    """Put keys in, with the server's time for `@-500`."""
+    for key, one in given.items():
+        value = one.value
+        if isinstance(value, str):
+            value = _at(backend, value)
+        elif isinstance(value, dict) and not isinstance(value, SortedSet):
+            value = {name: _at(backend, text) for name, text in value.items()}
+        backend.give(key, value, one.px)
+
+
+def _at(backend: Backend, text: str) -> str:
+    return re.sub(r"@(-?\d+)", lambda found: str(backend.now_ms() + int(found[1])), text)
+
+
+def values(backend: Backend) -> dict[str, Value]:
+    """Look at all keys, however long they live."""
+    return {key: found.value for key, found in backend.dump().items()}
+
+
+def each(rows: Sequence[Row]) -> pytest.MarkDecorator:
+    """Make a test of every line of a table."""
+    return pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in rows])
 
 
 def check(backend: Backend, script: Script, row: Row) -> None:
     """Play one line of a table."""
-    for key, given in row.given.items():
-        backend.give(key, at(backend, given.value), given.px)
+    give_all(backend, row.given)
     before = backend.dump()
     try:
-        reply = backend.run(script, row.keys, row.args)
+        reply = backend.run(script, row.args, row.keys)
     except ScriptError as error:
         reply = str(error)
         assert isinstance(row.reply, str), reply
@@ -161,7 +224,7 @@ def check(backend: Backend, script: Script, row: Row) -> None:
 
 def _check_reply(backend: Backend, reply: Any, expected: Sequence[str]) -> None:
     server_ms, *told = reply if isinstance(reply, list) else [reply]
-    if server_ms > 0:
+    if server_ms > 1:
         assert 0 <= backend.now_ms() - server_ms < 5000
     else:
         told = [server_ms]
@@ -186,13 +249,21 @@ def _check_keys(
 
 
 def _check_value(key: str, found: Value, wanted: Value, *, exact: bool) -> None:
-    if exact:
+    if exact or isinstance(wanted, SortedSet):
         assert found == wanted, key
-    elif isinstance(wanted, dict):
-        assert isinstance(found, dict)
-        assert found.keys() == wanted.keys(), key
-        for name, pattern in wanted.items():
-            assert re.fullmatch(pattern, found[name]), f"{key} {name}={found[name]}"
-    else:
-        assert isinstance(found, str)
-        assert re.fullmatch(wanted, found), f"{key}: {found}"
+        return
+    patterns, texts = _texts(wanted), _texts(found)
+    assert patterns.keys() == texts.keys(), f"{key}: {found}"
+    for name, pattern in patterns.items():
+        assert re.fullmatch(pattern, texts[name]), f"{key} {name}={texts[name]}"
+
+
+def _texts(value: Value) -> dict[str, str]:
+    """Write what a key holds, by name, place or score, as texts."""
+    if isinstance(value, str):
+        return {"": value}
+    if isinstance(value, list):
+        return {str(place): item for place, item in enumerate(value)}
+    if isinstance(value, SortedSet):
+        return {member: f"{score:.0f}" for member, score in value.items()}
+    return value

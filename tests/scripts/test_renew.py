@@ -2,11 +2,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-from tests.scripts.backends import Key, Row, at, check
+from tests.scripts.backends import Key, Row, check, each, give_all
 from tests.scripts.words import FOREIGN, A, B, lock
 
-from giliran.store import RENEW
+from giliran.scripts import RENEW
 
 if TYPE_CHECKING:
     from tests.scripts.backends import Backend
@@ -33,14 +32,12 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in ROWS])
+@each(ROWS)
 def test_renew(backend: Backend, row: Row) -> None:
-    check(backend, RENEW, Row(row.name, row.args, row.reply, row.given, row.after, ("K",)))
+    check(backend, RENEW, row)
 
 
 def test_renew_works_out_of_memory(own_backend: Backend) -> None:
-    held = lock(px=5_000)
-    own_backend.give("K", at(own_backend, held.value), held.px)
+    give_all(own_backend, {"K": lock(px=5_000)})
     own_backend.fill_up()
-    row = Row("", (A, "30000"), RENEWED, after={"K": Key(SAME, 30_000)}, keys=("K",))
-    check(own_backend, RENEW, row)
+    check(own_backend, RENEW, Row("", (A, "30000"), RENEWED, after={"K": Key(SAME, 30_000)}))

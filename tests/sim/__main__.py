@@ -19,9 +19,11 @@ from tests.sim.clocked import CannotClock, clocked_server
 from tests.sim.coverage import ENOUGH_SEEDS, missing, seen, table
 from tests.sim.histories import differences, history
 from tests.sim.mutants import MUTANTS
-from tests.sim.oracle import Violation
 from tests.sim.play import Play, timeline
-from tests.sim.shrink import save, shrink
+from tests.sim.several import Several
+from tests.sim.several_mutants import SEVERAL_MUTANTS
+from tests.sim.shrink import FOLDER, failure, load, save, shrink
+from tests.sim.violation import Violation
 
 if TYPE_CHECKING:
     from tests.sim.shrink import Schedule
@@ -65,6 +67,14 @@ def play_seeds(seeds: Iterable[int]) -> Result:
         result.steps += play.world.steps
         result.slowest = max(result.slowest, play.slowest)
         result.counts += seen(play)
+        several = Several(seed)
+        try:
+            several.run()
+        except Violation as noticed:
+            result.failures.append((seed, f"several: {noticed}"))
+        result.steps += several.world.steps
+        result.slowest = max(result.slowest, several.slowest)
+        result.counts += several.seen()
     return result
 
 
@@ -80,15 +90,30 @@ def replay_histories(seeds: range) -> tuple[int, int, list[str]]:
 
 
 def hunt(name: str) -> tuple[str, int | None, str]:
-    """Look for the first seed that notices a mutant."""
+    """Look for the first seed that notices a mutant; 0 for a kept schedule, which is quicker."""
     with pytest.MonkeyPatch.context() as patch:
+        if name in SEVERAL_MUTANTS:
+            return name, *_hunt_several(name, patch)
         MUTANTS[name](patch)
+        for mutant, _, schedule in map(load, FOLDER.glob("*.json")):
+            if mutant == name and (said := failure(schedule)[0]):
+                return name, 0, said
         for seed in range(MUTANT_SEEDS):
             try:
                 Play(seed).run()
             except Violation as noticed:
-                return name, seed, str(noticed)
+                return name, seed + 1, str(noticed)
     return name, None, ""
+
+
+def _hunt_several(name: str, patch: pytest.MonkeyPatch) -> tuple[int | None, str]:
+    SEVERAL_MUTANTS[name](patch)
+    for seed in range(MUTANT_SEEDS):
+        try:
+            Several(seed).run()
+        except Violation as noticed:
+            return seed + 1, str(noticed)
+    return None, ""
 
 
 # ------------------------------------------------------------------ what make calls
@@ -154,17 +179,23 @@ def explain(seed: int) -> int:
             print(f"kept as {path}: to guard it, move it to tests/sim/schedules")
         return 1
     print(f"seed {seed}: {play.world.steps:,} steps in {play.waves} waves, nothing impossible")
+    several = Several(seed)
+    try:
+        several.run()
+    except Violation as noticed:
+        print(timeline(several), f"\nFAILED seed {seed}, several: {noticed}")
+        return 1
     return 0
 
 
 def mutants(jobs: int, only: str) -> int:
     """Hunt all mutants; 1 if one survives."""
     began, survivors = time.monotonic(), 0
-    names = [name for name in MUTANTS if only in name]
+    names = [name for name in (*MUTANTS, *SEVERAL_MUTANTS) if only in name]
     with ProcessPoolExecutor(jobs) as pool:
         for name, seed, said in pool.map(hunt, names):
             survivors += seed is None
-            needed = "SURVIVED" if seed is None else f"{seed + 1} seeds"
+            needed = "SURVIVED" if seed is None else f"{seed} seeds" if seed else "schedule"
             print(f"{name:54} {needed:>10}  {said[:70]}", flush=True)
     took = time.monotonic() - began
     print(f"{len(names) - survivors} of {len(names)} mutants noticed, in {took:.0f} s")

@@ -76,4 +76,6 @@ def clocked_server() -> Generator[Clocked]:
             EmbeddedServer(binary=str(wrapper), unixsocket=True) as server,
             redis.Redis.from_url(server.url, decode_responses=True) as client,
         ):
+            client.config_set("appendfsync", "no")
+            client.config_set("appendonly", "yes")  # Jobs are parked nowhere else.
             yield Clocked(client, clock, found.version)

@@ -6,6 +6,7 @@ from collections import Counter
 
 from tests.sim.network import REQUESTS, TROUBLES
 from tests.sim.play import Play
+from tests.sim.several_plan import SEEN
 
 ENOUGH_SEEDS = 200
 
@@ -34,9 +35,35 @@ WANTED: dict[str, tuple[str, ...]] = {
         "job.gave_up: contention", "job.gave_up: recoveries", "job.refused: in_doubt",
         "job.refused: key_reused", "gave up an outage",
     ),
-    "counted, and excused after a loss": (
+    "who is called, and how": (
+        "finish called the next", "sweep called the next", "reclaim called the next",
+        "leave called the next", "called: job", "called: wait", "called again", "lines: hurry",
+        "bell", "granted in turn", "a reservation yields to who was there before",
+        "a waiter is killed", "a waiter that is gone is passed over",
+        "three or more sweep at once", "lock.reclaimed", "examined, and alive",
+    ),
+    "parked jobs": (
+        "job.parked by HandOff", "job.parked by Coalesce", "job.parked by Requeue",
+        "job.skipped behind a line", "job.failed behind a line", "cannot be shelved",
+        "job.failed: line full", "verdict: gave_up", "verdict: superseded",
+        "job.skipped: superseded", "parked in a line that is marked no more",
+    ),
+    "called jobs": (
+        "publish: taken", "publish: unreachable", "publish: unheard", "publish: revoked",
+        "publish: refused", "publish: deadly", "published after its reservation",
+        "published over a minute after it was called", "dead by offer", "dead by sweep",
+        "job.dead", "back from the dead",
+    ),
+    "late copies": (
+        "back in line at its old rank", "back in line before a copy",
+        "a copy without a rank stands behind", "a copy is parked already",
+        "replay of superseded",
+    ),
+    "several resources": SEEN,
+    "counted, and excused": (
         "effect again, after a crash or a loss", "holders at once",
         "fence order after a loss and a clock set back",
+        "coalesce: an older job came back",
     ),
 }  # fmt: skip
 

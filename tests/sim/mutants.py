@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
+from tests.sim.broken import Break, script
+from tests.sim.line_mutants import LINE_MUTANTS
 from tests.sim.work import Work
 
-from giliran import attempt, programs, store
+from giliran import attempt, programs
 from giliran.attempt import Attempt
 from giliran.errors import StoreUnavailable
 from giliran.lease import Lease
 from giliran.programs import Claimed
-from giliran.steps import Program, Script, now
+from giliran.steps import Program, now
 from giliran.store import Ask, Busy, Held
 from giliran.timeouts import Timeouts
+from giliran.verdicts import PutBack
 
 if TYPE_CHECKING:
     import pytest
-
-Break: TypeAlias = "Callable[[pytest.MonkeyPatch], None]"
-
-
-def script(name: str, old: str, new: str) -> Break:
-    """Replace a piece of a script's text."""
-
-    def broken(patch: pytest.MonkeyPatch) -> None:
-        whole: Script = getattr(store, name)
-        assert whole.text.count(old) == 1, f"{name} does not have {old!r} once any more"
-        text = whole.text.replace(old, new)
-        sha = hashlib.sha1(text.encode()).hexdigest()
-        patch.setattr(store, name, Script(whole.name, text, sha))
-
-    return broken
 
 
 def trust_from_the_reply(patch: pytest.MonkeyPatch) -> None:
@@ -78,9 +64,9 @@ def refusal_means_free(patch: pytest.MonkeyPatch) -> None:
     """READONLY is taken for a grant."""
     honest = programs.claim
 
-    def claim(ask: Ask, patience: float) -> Program[Claimed]:
+    def claim(ask: Ask, patience: float, alive: float | None = None) -> Program[Claimed]:
         try:
-            return (yield from honest(ask, patience))
+            return (yield from honest(ask, patience, alive))
         except StoreUnavailable as error:
             if error.code != "READONLY":
                 raise
@@ -94,9 +80,9 @@ def ambiguous_is_failed(patch: pytest.MonkeyPatch) -> None:
     """A claim without an answer counts as one that was not applied."""
     honest = programs.claim
 
-    def claim(ask: Ask, patience: float) -> Program[Claimed]:
+    def claim(ask: Ask, patience: float, alive: float | None = None) -> Program[Claimed]:
         try:
-            return (yield from honest(ask, patience))
+            return (yield from honest(ask, patience, alive))
         except StoreUnavailable as error:
             error.ambiguous = False
             raise
@@ -105,7 +91,7 @@ def ambiguous_is_failed(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_is_given_back(patch: pytest.MonkeyPatch) -> None:
-    def abandon(ask: Ask, ending: str) -> Program[None]:
+    def abandon(ask: Ask, ending: str, routes: tuple[str, ...]) -> Program[None]:
         yield from now()
 
     patch.setattr(programs, "abandon", abandon)
@@ -117,21 +103,23 @@ def only_known_losses_are_given_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def contention_counts_as_recovery(patch: pytest.MonkeyPatch) -> None:
-    honest: Any = Attempt._requeue
+    honest: Any = Attempt._later
 
-    def requeue(self: Attempt, job: Any, policy: Any, busy: Busy) -> Any:
-        ended = yield from honest(self, job, policy, busy)
-        if isinstance(ended, attempt.PutBack):
+    def later(self: Attempt, job: Any, policy: Any, busy: Busy, patience: float) -> Any:
+        ended = yield from honest(self, job, policy, busy, patience)
+        if isinstance(ended, PutBack):
             carried = replace(ended.carried, recoveries=ended.carried.recoveries + 1)
             return replace(ended, carried=carried)
         return ended
 
-    patch.setattr(Attempt, "_requeue", requeue)
+    patch.setattr(Attempt, "_later", later)
 
 
 def duplicate_is_contention(patch: pytest.MonkeyPatch) -> None:
     honest: Any = Attempt._busy
-    patch.setattr(Attempt, "_busy", lambda self, busy: honest(self, replace(busy, by="another")))
+    patch.setattr(
+        Attempt, "_busy", lambda self, busy, *rest: honest(self, replace(busy, by="another"), *rest)
+    )
 
 
 def time_limit_is_a_failure(patch: pytest.MonkeyPatch) -> None:
@@ -145,18 +133,25 @@ def time_limit_is_a_failure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Attempt, "_ending", ending)
 
 
-LUA_OURS = "local ours = type(value) == 'string' and string.sub(value, 1, 33) == token .. ';'"
-LUA_REFRESH = "redis.call('SET', lock, renewed, 'PX', math.min(ttl, max_hold))"
+LUA_OURS = "type(value) == 'string' and string.sub(value, 1, #grant) == grant"
+LUA_FENCE = "one.fence = string.format('%.0f', math.max(last + 1, now_us))"
+LUA_LIFE = "    'PX', math.min(ttl, max_hold))"
+LUA_TAKE = (
+    "  redis.call('SET', one.lock, token .. ';v=1;fence=' .. one.fence .. ';acquired=' .. now"
+    f" .. holder,\n{LUA_LIFE}"
+)
+LUA_LOST = "  return {now, 'lost', reason, {}}"
+LUA_ENDED = "elseif state == 'done' or state == 'failed' or state == 'superseded' then"
 
 MUTANTS: dict[str, Break] = {
     "release without a token check": script(
-        "FINISH", LUA_OURS, "local ours = type(value) == 'string'"
+        "FINISH", LUA_OURS, "type(value) == 'string'"
     ),
     "renew without a token check": script(
         "RENEW", "type(value) == 'table' or string.sub(value, 1, 33) ~= token .. ';'", "false"
     ),
     "claim without a TTL": script(
-        "CLAIM", "  'PX', math.min(ttl, max_hold))\nreturn", "  'KEEPTTL')\nreturn"
+        "CLAIM", LUA_LIFE, "    'KEEPTTL')"
     ),
     "a record without a TTL": script(
         "FINISH",
@@ -164,41 +159,44 @@ MUTANTS: dict[str, Break] = {
         "1 redis.call('HSET', record, 'kept', 1)",
     ),
     "claim is not idempotent": script(
-        "CLAIM", "if ours and string.sub(value, 1, 32) == token then", "if false then"
+        "CLAIM", "one.ours = value and string.sub(value, 1, 37) == token", "one.ours = nil == token"
     ),
     "a second send of a claim does not refresh the TTL": script(
-        "CLAIM", LUA_REFRESH, "local _ = renewed"
+        "CLAIM", LUA_TAKE, f"  if not one.ours then\n{LUA_TAKE}\n  end"
     ),
     "a second send of a claim keeps the first max_hold": script(
         "CLAIM",
-        LUA_REFRESH,
-        "local acquired = tonumber(string.match(value, ';acquired=(%d+)')) redis.call("
-        "'PEXPIRE', lock, math.max(1, math.min(ttl, acquired + max_hold - now)))",
+        LUA_TAKE,
+        "  if one.ours then\n"
+        "    local acquired = tonumber(string.match(one.value, ';acquired=(%d+)'))\n"
+        "    redis.call('PEXPIRE', one.lock, math.max(1, math.min(ttl, acquired + max_hold - now)))"
+        f"\n  else\n{LUA_TAKE}\n  end",
     ),
     "finish ignores that it was sent before": script("FINISH", "ARGV[2] == '1'", "false"),
     "finish does not look for its own record": script(
-        "FINISH", "if recorded and noted[1] == token", "if false"
+        "FINISH", "if reason and recorded and noted[1] == token", "if false"
     ),
     "finish writes no record": script("FINISH", "if recorded then", "if false then"),
     "a record is written although the lease is lost": script(
         "FINISH",
-        "  return {now, 'lost', value and 'taken' or 'expired'}",
+        LUA_LOST,
         "  if recorded then redis.call('HSET', record, 'state', ending, 'fingerprint', ARGV[4],"
         " 'result', ARGV[5]) redis.call('PEXPIRE', record, retain) end"
-        "  return {now, 'lost', value and 'taken' or 'expired'}",
+        "  return {now, 'lost', reason, {}}",
     ),
     "a record is taken over by age while the lock is held": script(
         "CLAIM",
-        "\nif value then\n",
+        "\nlocal which, why, told\n",
         "\nlocal started = kind == 'record' and redis.call('HGET', record, 'started')"
-        "\nif value and not (started and now - started > ttl) then\n",
+        "\nif started and now - started > ttl then each[1].free = true end"
+        "\nlocal which, why, told\n",
     ),
     "a finished record is not looked at": script(
-        "CLAIM", "elseif state == 'done' or state == 'failed' then", "elseif false then"
+        "CLAIM", LUA_ENDED, "elseif state == 'superseded' then"
     ),
     "a finished delivery is not looked at": script(
         "CLAIM",
-        "elseif state == 'done' or state == 'failed' then",
+        LUA_ENDED,
         "elseif kind == 'record' and (state == 'done' or state == 'failed') then",
     ),
     "a failure is replayed as a result": script(
@@ -215,13 +213,17 @@ MUTANTS: dict[str, Break] = {
     "a failure leaves its record running": script(
         "FINISH", "'running' then\n  redis.call('DEL', record)", "'running' then"
     ),
-    "the fence is a mere counter": script("CLAIM", "math.max(last + 1, now_us)", "last + 1"),
-    "the fence is the time alone": script("CLAIM", "math.max(last + 1, now_us)", "now"),
+    "the fence is a mere counter": script(
+        "CLAIM", LUA_FENCE, "one.fence = string.format('%.0f', last + 1)"
+    ),
+    "the fence is the time alone": script(
+        "CLAIM", LUA_FENCE, "one.fence = string.format('%.0f', now)"
+    ),
     "max_hold is ignored by renew": script(
-        "RENEW", "math.min(ttl, left)", "ttl"
+        "RENEW", "math.min(ttl, left[n])", "ttl"
     ),
     "an elder is contention": script(
-        "CLAIM", "held_by(ARGV[11]) and 'elder' or 'busy'", "'busy'"
+        "CLAIM", "is_by(ARGV[11]) and 'elder' or 'busy'", "'busy'"
     ),
     "a duplicate is contention": duplicate_is_contention,
     "contention counts as a recovery": contention_counts_as_recovery,
@@ -237,4 +239,5 @@ MUTANTS: dict[str, Break] = {
     "no answer is taken for no": ambiguous_is_failed,
     "nothing is given back": nothing_is_given_back,
     "a late renewal is left to its TTL": only_known_losses_are_given_back,
+    **LINE_MUTANTS,
 }  # fmt: skip

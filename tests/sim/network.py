@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
+from tests.sim import said
 from tests.sim.plan import Rates
+from tests.sim.violation import Violation
 
 from giliran.errors import StoreUnavailable
+from giliran.steps import Call, Listen
 
 if TYPE_CHECKING:
     from tests.sim.world import Actor, World
 
-    from giliran.steps import Call
 
 # What becomes of a request: name, seconds to the server, seconds back, and whether the caller
 # hears of a failure early (a reset) or reads a reply past its deadline (a blocking client).
@@ -31,13 +33,18 @@ class Network:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        world.send = self.send
+        self._bells: dict[str, tuple[Actor, int]] = {}
+        world.carriers.update({Call: self.send, Listen: self.listen})
 
     def send(self, actor: Actor, call: Call[Any]) -> None:
         """Decide on a request's fate, and on what else happens just then."""
         world, rates = self.world, self.world.rates
         choose = world.choices.of
+        if call.script.name == "park" and world.freezes(actor, call):
+            return
         world.oracle.note_sent(call)
+        if call.script.name == "offer" and call.args[2] != actor.became:
+            raise Violation(f"{actor.name} tells {call.args[2]!r}, the broker {actor.became!r}")
         name = f"{actor.name} call {actor.calls}"
         trouble: list[Any] = choose(f"{name} meets", [], lambda luck: _trouble(luck, rates))
         fate: Fate = choose(name, PLAIN, lambda luck: _fate(luck, rates, call.timeout))
@@ -61,13 +68,13 @@ class Network:
             if name == "request_lost":
                 return
             if name == "late_request":
-                world.oracle.stray.add(call.args[0])
+                world.oracle.stray.add(said.token(call))
                 go = call.timeout + go
             world.at(world.time + go, self._arrive, None, 0, call, 0.0)
             return
         if name == "doubled":
-            world.oracle.stray.add(call.args[0])
-            world.oracle.doubled.add(call.args[0])
+            world.oracle.stray.add(said.token(call))
+            world.oracle.doubled.add(said.token(call))
             world.at(world.time + go + back, self._arrive, None, 0, call, 0.0)
             back = 0.001
         if not flag:
@@ -84,7 +91,9 @@ class Network:
                 world.at(world.time + back, world.resume, actor, turn, refusal)
             return
         world.note("redis" if actor else "redis, late", (call.script.name, call.args[0], reply))
-        world.oracle.check_trust(call.keys[0])
+        world.oracle.check_trust(said.resource(call))
+        if self._bells:
+            self._ring()
         if actor is not None:
             world.at(world.time + back, self._return, actor, turn, call, reply)
 
@@ -93,7 +102,38 @@ class Network:
             self.world.happened["reply came too late to be read"] += 1
             return
         self.world.oracle.note_answer(call, reply)
+        actor.owes |= said.set_aside(call, reply)
         self.world.resume(actor, turn, call.decode(reply))
+
+    # ------------------------------------------------------------------ bells
+
+    def listen(self, actor: Actor, step: Listen) -> None:
+        """Wait for a bell, which one of the callers rings; the ring may get lost."""
+        world, process = self.world, actor.process
+        self._bells[step.key] = actor, actor.turn
+        actor.listens = True
+        until = max(world.time, (step.until - process.offset) / process.rate)
+        world.at(until, self._silence, step.key, actor, actor.turn)
+        self._ring()
+
+    def _silence(self, key: str, actor: Actor, turn: int) -> None:
+        if self._bells.get(key) == (actor, turn):
+            del self._bells[key]
+            actor.listens = False
+        self.world.resume(actor, turn, False)
+
+    def _ring(self) -> None:
+        world = self.world
+        for key in [key for key in self._bells if world.server.redis.peek(key)]:
+            actor, turn = self._bells.pop(key)
+            actor.listens = False
+            if actor.over or world.server.phase:
+                continue
+            world.server.forget(key)  # BLPOP takes it, whoever then hears of it.
+            if actor.process.cut_until > world.time:
+                continue
+            world.happened["bell"] += 1
+            world.at(world.time + 0.001, world.resume, actor, turn, True)
 
     # ------------------------------------------------------------------ the server's troubles
 
@@ -107,7 +147,7 @@ class Network:
         elif name in ("evict", "operator"):
             key = call.keys[0] if name == "operator" else call.keys[int(amount) % len(call.keys)]
             server.forget(key)
-            world.oracle.lose(call.keys[0])
+            world.oracle.lose(said.resource(call))
         elif name in ("clock_back", "clock_forward"):
             world.oracle.expire()
             server.jump(amount)

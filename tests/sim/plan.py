@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import random
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.choices import Choices
 
+from giliran.holder import field as field_of
 from giliran.jobs import Carried
-from giliran.policies import Policy, fail, requeue, skip, wait
+from giliran.line import Shelved
+from giliran.policies import Policy, coalesce, fail, hand_off, requeue, skip, wait
 from giliran.store import Memory
 from giliran.timeouts import Timeouts
 
 if TYPE_CHECKING:
     from giliran.interrupt import Interrupter
 
-JOBS = 24
+JOBS, TASKS = 24, 6
 DULL: dict[str, Any] = {}
-POLICIES = ("requeue", "requeue", "requeue skip", "wait", "wait skip", "skip", "fail")
+POLICIES = (
+    "requeue", "requeue", "requeue skip", "wait", "wait skip", "skip", "fail",
+    "hand_off", "hand_off", "hand_off", "hand_off few", "hand_off skip", "coalesce", "coalesce",
+)  # fmt: skip
 
 
 class BodyError(Exception):
@@ -38,7 +44,7 @@ class Rates:
     """How likely each fault is; a wave leaves out about half of them ("swarm").
 
     First what happens to a request, then to the store at a request, then to a process at a step,
-    then to a delivery or its body.
+    then to a called job, to a delivery or its body.
     """
 
     request_lost: float = 0.3
@@ -65,6 +71,11 @@ class Rates:
     copy: float = 0.5
     broker_refuses: float = 0.3
     published_then_crashed: float = 0.3
+    unreachable: float = 0.3
+    unheard: float = 0.2
+    revoked: float = 0.2
+    late_head: float = 0.4
+    frozen: float = 0.2
     raises: float = 0.3
     control: float = 0.2
     retry: float = 0.4
@@ -90,11 +101,17 @@ class Task:
     remembers: bool
     visibility: float | None
     time_limit: float | None
+    name: str = "task"
+    route: str = "a"
+    shelves: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One delivery of one published job, as the adapter's `Job`."""
+    """One delivery of one published job, as the adapter's `Job`.
+
+    `poison` is what happens to who publishes it from the shelf: it is "refused", or it is "deadly".
+    """
 
     task: Task
     memory: Memory
@@ -102,10 +119,17 @@ class Message:
     length: float
     carried: Carried = field(default_factory=Carried)
     elder: str = ""
-    job_type: str = "task"
-    route: str = "queue"
+    poison: str = ""
     control: tuple[type[BaseException], ...] = (ControlFlow,)
     limits: tuple[type[BaseException], ...] = (TimeLimit,)
+
+    @property
+    def job_type(self) -> str:
+        return self.task.name
+
+    @property
+    def route(self) -> str:
+        return self.task.route
 
     @property
     def visibility(self) -> float | None:
@@ -126,11 +150,24 @@ class Message:
         return f"{self.task.lock_key} {self.memory.name or self.publication}"
 
     @property
+    def ticket(self) -> str:
+        """Its place in line."""
+        return field_of(self.publication)
+
+    @property
     def job_id(self) -> str:
         return self.publication
 
     def put_back(self, delay: float, carried: Carried) -> BaseException:
         raise AssertionError("the world puts back by itself")
+
+    def shelve(self, carried: Carried) -> Shelved | None:
+        if not self.task.shelves:
+            return None
+        return Shelved(self.route, json.dumps({"publication": self.publication, **asdict(carried)}))
+
+    def parked(self) -> BaseException:
+        raise AssertionError("the world parks by itself")
 
     def stranded(self, error: Exception) -> BaseException:
         raise AssertionError("the world's broker redelivers by itself")
@@ -160,8 +197,8 @@ def draw_wave(choices: Choices, number: int) -> Wave:
     )
     resources = choices.luck.randint(1, 3)
     tasks = [
-        _task(choices.of(f"task {number}.{n}", DULL, lambda r: _draw_task(r, resources)))
-        for n in range(6)
+        _task(name, choices.of(name, DULL, lambda r: _draw_task(r, resources)))
+        for name in (f"task {number}.{n}" for n in range(TASKS))
     ]
     density = choices.luck.uniform(0.3, 1.0)
     jobs: list[tuple[float, Message]] = []
@@ -194,10 +231,12 @@ def _draw_task(luck: random.Random, resources: int) -> dict[str, Any]:
         "remembers": luck.random() < 0.5,
         "visibility": luck.choice([None, None, 20.0, 120.0]),
         "time_limit": luck.choice([None, None, None, ttl]),
+        "route": luck.choice("aaab"),
+        "shelves": luck.random() < 0.95,
     }  # fmt: skip
 
 
-def _task(spec: dict[str, Any]) -> Task:
+def _task(name: str, spec: dict[str, Any]) -> Task:
     budget = spec.get("budget", 5.0)
     longer = max(60.0, budget * 4)
     policies: dict[str, Policy] = {
@@ -205,6 +244,10 @@ def _task(spec: dict[str, Any]) -> Task:
         "requeue skip": requeue(base=0.5, cap=longer, give_up_after=longer, then="skip"),
         "wait": wait(budget),
         "wait skip": wait(budget, then="skip"),
+        "hand_off": hand_off(give_up_after=longer * 2),
+        "hand_off few": hand_off(give_up_after=longer * 3, most=2),
+        "hand_off skip": hand_off(give_up_after=budget, then="skip"),
+        "coalesce": coalesce(give_up_after=longer),
         "skip": skip(returns=-1),
         "fail": fail(),
     }
@@ -217,6 +260,9 @@ def _task(spec: dict[str, Any]) -> Task:
         spec.get("remembers", False),
         spec.get("visibility"),
         spec.get("time_limit"),
+        name,
+        spec.get("route", "a"),
+        spec.get("shelves", True),
     )
 
 
@@ -224,7 +270,7 @@ def _draw_job(luck: random.Random, density: float, within: float) -> dict[str, A
     if luck.random() >= density:
         return {}
     return {
-        "task": luck.randrange(6),
+        "task": luck.randrange(TASKS),
         "at": luck.uniform(0.0, within * 0.8),
         "kind": luck.choice(["", "record", "record", "delivery", "delivery"]),
         "name": luck.randrange(4),
@@ -232,7 +278,12 @@ def _draw_job(luck: random.Random, density: float, within: float) -> dict[str, A
         "after_crash": luck.choice(["retry", "retry", "hold"]),
         "length": luck.random(),
         "overstays": luck.choice([0.0] * 9 + [0.98, 1.1]),
+        "poison": _poison(luck.random()),
     }
+
+
+def _poison(drawn: float) -> str:
+    return "deadly" if drawn < 0.004 else "refused" if drawn < 0.08 else ""
 
 
 def _message(spec: dict[str, Any], task: Task, label: str) -> Message:
@@ -244,22 +295,23 @@ def _message(spec: dict[str, Any], task: Task, label: str) -> Message:
             "record", name, spec["fingerprint"], spec["after_crash"], task.recoveries + 1
         )
     elif spec["kind"] == "delivery":
-        memory = Memory("delivery", publication)
+        memory = Memory("delivery", field_of(publication))
     # From a blink to several TTLs, or about as long as is allowed.
     length = 0.01 * (300 * task.timeouts.ttl) ** spec["length"]
-    return Message(
-        task, memory, publication, spec.get("overstays", 0.0) * task.timeouts.max_hold or length
-    )
+    overstays = spec.get("overstays", 0.0) * task.timeouts.max_hold
+    return Message(task, memory, publication, overstays or length, poison=spec.get("poison", ""))
 
 
 def _bound(tasks: list[Task], jobs: list[tuple[float, Message]]) -> float:
     """Seconds from the end of the faults until all must be over.
 
     Every job may once more give up only at the end of its budget, run to its end and wait for a
-    dead holder; what is done in turns adds up.
+    dead holder; what is done in turns adds up. What kills its callers is called a hundred times.
     """
     longest = max(task.timeouts.ttl for task in tasks)
     budgets = max(
         getattr(t.policy, "give_up_after", 0) + getattr(t.policy, "budget", 0) for t in tasks
     )
-    return 300.0 + 3 * budgets + 4 * longest + 6 * sum(message.length for _, message in jobs)
+    deadly = sum(message.poison == "deadly" for _, message in jobs)
+    turns = 3 * budgets + 4 * longest + 9 * sum(message.length for _, message in jobs)  # Copies.
+    return 300.0 + 1000.0 * deadly + turns

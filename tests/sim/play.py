@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import unquote
 
 from tests.sim.choices import Choices
 from tests.sim.network import Network
-from tests.sim.oracle import Violation
 from tests.sim.plan import NONE, Wave, draw_wave
+from tests.sim.sweeps import Sweeps
+from tests.sim.violation import Violation
 from tests.sim.work import Work
 from tests.sim.world import FOREVER, World
 
+from giliran import keys
+
 STEPS = 3000
 TAIL = 80
+
+
+class Played(Protocol):
+    """What has a history."""
+
+    world: World
 
 
 class Play:
@@ -26,6 +36,10 @@ class Play:
         self.world = World(self.choices)
         self.network = Network(self.world)
         self.work = Work(self.world)
+        self.sweeps = Sweeps(self.world, self.work)
+        oracle, broker = self.world.oracle, self.work.broker
+        oracle.shelf.carries = broker.carries
+        oracle.shelf.repeated = oracle.line.repeated = broker.repeated
         self.waves = 0
         self.slowest = 0.0
 
@@ -58,11 +72,17 @@ class Play:
             world.at(start + due, self._publish, message)
         healed_at = start + wave.faulty_for
         world.at(healed_at, self._heal, wave)
+        last = max((due for due, _ in wave.jobs), default=0.0)
+        self.sweeps.begin(max(healed_at, start + last))
         world.run(healed_at + wave.bound)
         self.slowest = max(self.slowest, (world.time - healed_at) / wave.bound)
         if wave.core_only:
             world.happened["liveness: only a core was healed"] += 1
             world.thaw()
+            self.sweeps.begin(world.time)
+            world.run(world.time + wave.bound)
+        if world.oracle.shelf.unfinished():  # A late request came when all had ended.
+            self.sweeps.begin(world.time)
             world.run(world.time + wave.bound)
         self._check_end(wave)
 
@@ -90,12 +110,30 @@ class Play:
                 world.crash(process)
 
     def _check_end(self, wave: Wave) -> None:
-        self.work.broker.check_end()
-        redis = self.world.server.redis
+        redis, shelf = self.world.server.redis, self.world.oracle.shelf
+        if left := shelf.unfinished():
+            raise Violation(f"S8: {left} are parked although everything has ended")
+        self.work.broker.check_end({unquote(one) for one in shelf.dead | shelf.lost})
+        if not shelf.index_lost:
+            for key in shelf.lines:
+                left = [name for name in keys.line(key) if redis.peek(name) is not None]
+                if set(left) - redis.ends.keys():
+                    raise Violation(f"S10: {left} are left although everything has ended")
+        self._clear_lines()
         back = max(0, -self.world.server.jumped_us) // 1000
         for key in [key for key in list(redis.values) if key.startswith("lock:")]:
             if redis.peek(key) is not None and redis.ends[key] > redis.us // 1000 + 30_000 + back:
                 raise Violation(f"L1: {key} is held although everything has ended")
+
+    def _clear_lines(self) -> None:
+        """The operator clears what is left after losses."""
+        shelf = self.world.oracle.shelf
+        for key in shelf.lines:
+            for name in (*keys.line(key), keys.due(key)):
+                if self.world.server.redis.peek(name) is not None:
+                    self.world.server.forget(name)
+        shelf.lines.clear()
+        shelf.index_lost = False
 
 
 def _is_job(name: str) -> bool:
@@ -106,7 +144,7 @@ def _wave_of(name: str) -> int:
     return int(name.removeprefix("job ").partition(".")[0])
 
 
-def timeline(play: Play, lines: int = TAIL) -> str:
+def timeline(play: Played, lines: int = TAIL) -> str:
     """Write the end of a history for people."""
     history = play.world.history
     cut = [f"… {len(history) - lines} lines before"] if len(history) > lines else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,11 +41,16 @@ class Server:
         self.jumped_us = 0
         self.phase = ""
         self._until = 0.0
+        self._told_us: set[int] = set()
         self._undo: deque[list[tuple[str, Any, int | None]]] = deque(maxlen=REMEMBERED)
 
     def tick(self, time: float) -> None:
         """Follow true time."""
-        self.redis.us = EPOCH_US + int(time * 1e6) + self.jumped_us
+        us = EPOCH_US + int(time * 1e6) + self.jumped_us
+        while us in self._told_us:
+            us += 1  # So that a number tells which script it comes from.
+        self._told_us.add(us)
+        self.redis.us = us
         if self.phase and time >= self._until:
             self.heal()
 
@@ -71,32 +77,38 @@ class Server:
         if self.phase == "LOADING":
             raise StoreUnavailable("LOADING", "loading the dataset in memory", ambiguous=False)
         redis = self.redis
-        before = [(key, redis.peek(key), redis.ends.get(key)) for key in call.keys]
         try:
             reply = redis.run(call.script.text, call.keys, call.args)
         except ScriptError as error:
             if not self.phase:
                 raise
             raise StoreUnavailable(error.code, str(error), ambiguous=False) from error
-        if any(redis.values.get(key) is not old or redis.ends.get(key) != end
-               for key, old, end in before):  # fmt: skip
-            self._undo.append(before)
-        if not self.phase:
+        changed = [
+            (key, old, end) for key, (old, end) in redis.before.items()
+            if redis.values.get(key) is not old or redis.ends.get(key) != end
+        ]  # fmt: skip
+        if changed:
+            self._undo.append(changed)
+        if self.phase:  # A real server is never told to refuse.
+            self._log_puts([key for key, _, _ in changed])
+        else:
             self.log.add("run", redis.us, call.script.name, call.keys, call.args, reply)
         return reply
 
+    def _log_puts(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.log.add("put", self.redis.us, key, self.redis.peek(key), self.redis.ends.get(key))
+
     # ------------------------------------------------------------------ losses
 
-    def forget_last(self, writes: int) -> set[str]:
-        """Go on with a copy that missed the last writes; answers the keys that changed."""
+    def forget_last(self, writes: int) -> None:
+        """Go on with a copy that missed the last writes."""
         changed: set[str] = set()
         for _ in range(min(writes, len(self._undo))):
             for key, value, end in self._undo.pop():
                 changed.add(key)
                 self._put(key, value, end)
-        for key in sorted(changed):
-            self.log.add("put", self.redis.us, key, self.redis.peek(key), self.redis.ends.get(key))
-        return changed
+        self._log_puts(sorted(changed))
 
     def forget_all(self) -> None:
         """Come back without any data."""
@@ -110,7 +122,8 @@ class Server:
         self.log.add("put", self.redis.us, key, None, None)
 
     def jump(self, seconds: float) -> None:
-        """Set the clock."""
+        """Set the clock; what has ended does not come back with it, see `Oracle.expire`."""
+        self.log.add("expire", self.redis.us)
         self.jumped_us += int(seconds * 1e6)
         self.redis.us += int(seconds * 1e6)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tests.sim.oracle import Violation
 from tests.sim.plan import BodyError
+from tests.sim.violation import Violation
 
 if TYPE_CHECKING:
     from tests.sim.world import World

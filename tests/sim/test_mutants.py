@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.sim.mutants import MUTANTS
-from tests.sim.oracle import Violation
 from tests.sim.play import Play
+from tests.sim.violation import Violation
 
 ENOUGH = 60
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests.sim.mutants import MUTANTS
-from tests.sim.oracle import Violation
 from tests.sim.play import Play, timeline
 from tests.sim.shrink import FOLDER, failure, kind, load, replay, save, shrink
+from tests.sim.violation import Violation
 
 KEPT = sorted(FOLDER.glob("*.json"))
 
@@ -34,7 +34,7 @@ def test_a_schedule_that_does_not_apply_any_more_says_so() -> None:
 def test_a_failing_seed_shrinks_and_tells_its_story(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    play = Play(0)
+    play = Play(6)
     with monkeypatch.context() as patch:
         MUTANTS["release without a token check"](patch)
         with pytest.raises(Violation, match="S5"):

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from tests.sim.broker import OUTCOMES, Broker, Delivery
-from tests.sim.oracle import Violation
-from tests.sim.plan import BodyError, ControlFlow, Message, TimeLimit
+from tests.sim.broker import Broker, Delivery
+from tests.sim.ends import Ends
+from tests.sim.plan import BodyError, ControlFlow, TimeLimit
 from tests.sim.sinks import Sinks
 from tests.sim.world import Actor, World, sleep
 
 from giliran import programs
-from giliran.attempt import Attempt, Ended, PutBack, Raise, Raised, Return, Returned, Rules, Run
+from giliran.attempt import Attempt
 from giliran.errors import LeaseInterrupt, LeaseLost, StoreUnavailable
 from giliran.holder import Claimant
+from giliran.holder import field as field_of
+from giliran.jobs import Carried
 from giliran.lease import Lease
+from giliran.policies import Wait
 from giliran.results import Codec
 from giliran.steps import Program
 from giliran.store import Ask
+from giliran.verdicts import Raised, Returned, Rules, Run
 
 PATIENCE = 5.0
-ENDS = OUTCOMES | {"job.requeued", "lock.duplicate"}
 CODEC = Codec(lambda: int)
 
 
@@ -33,8 +37,8 @@ class Work:
         self.world = world
         self.broker = Broker(world, self._begin)
         self.sinks = Sinks(world)
+        self.ends = Ends(world, self.broker, self.sinks)
         self._tokens = 0
-        self._owed: set[str] = set()  # tokens whose leases are being given back, or were
 
     def _begin(self, delivery: Delivery) -> None:
         message = delivery.message
@@ -57,22 +61,37 @@ class Work:
             outcome = yield from self._run(actor, delivery, attempt, lease)
             verdict = yield from attempt.close(lease, outcome)
             self._settle_debt(delivery, attempt)
-        self._end(actor, delivery, attempt, verdict)
+        self.ends.end(actor, delivery, attempt, verdict)
+
+    def token(self) -> str:
+        """Draw a token."""
+        self._tokens += 1
+        return f"{self._tokens:032x}"
 
     def _attempt(self, delivery: Delivery) -> Attempt:
         world, message, task = self.world, delivery.message, delivery.message.task
-        self._tokens += 1
-        token = f"{self._tokens:032x}"
-        claimant = Claimant(message.publication, message.job_id, "task", "q", "host=h;pid=1")
+        token = self.token()
+        claimant = Claimant(job_type=message.job_type, worker=f"host=h;pid={delivery.process.pid}")
         timeouts = task.timeouts
         if message.memory.kind == "delivery":
             timeouts = replace(timeouts, retain=max(3600.0, timeouts.ttl))
+        ask = Ask(task.lock_key, token, timeouts, claimant, message.memory, ticket=token)
+        if not message.plain:  # As a guard does.
+            claimant = replace(
+                claimant, publication=message.publication, job_id=message.job_id,
+                route=message.route,
+            )  # fmt: skip
+            ask = replace(ask, claimant=claimant, elder=message.elder, rank=message.carried.rank)
+            if not isinstance(task.policy, Wait):
+                ask = replace(ask, ticket=message.ticket)
+            self.world.oracle.line.carried[token] = message.carried.rank
         return Attempt(
-            Ask(task.lock_key, token, timeouts, claimant, message.memory, message.elder),
+            ask,
             Rules(task.policy, task.recoveries, CODEC, (BodyError,) * task.remembers),
             None if message.plain else message, task.lock_key,
             lambda: world.local(delivery.process),
             lambda: world.choices.of(f"{delivery.label} luck", 0.5, lambda luck: luck.random()),
+            delivery.process.routes, world.proven,
         )  # fmt: skip
 
     def _run(
@@ -152,128 +171,39 @@ class Work:
         memory = message.memory
         publication = f"{delivery.label} retry"
         if memory.kind == "delivery":
-            memory = replace(memory, name=publication)
-        again = replace(message, publication=publication, elder=message.publication, memory=memory)
+            memory = replace(memory, name=field_of(publication))
+        again = replace(
+            message, publication=publication, elder=message.publication, memory=memory,
+            carried=Carried(),
+        )  # fmt: skip
         self.broker.publish(again, pause)
 
-    # ------------------------------------------------------------------ ends
+    # ------------------------------------------------------------------ debts
 
     def _settle_debt(self, delivery: Delivery, attempt: Attempt) -> None:
-        world, ask = self.world, attempt.ask
+        """Housekeeping does in the background what a call leaves to it."""
+        world, ask, owed = self.world, attempt.ask, attempt.owed is not None
         held = world.server.redis.peek(ask.lock_key)
-        ours = isinstance(held, str) and held.startswith(ask.token)
-        if attempt.owed is None:
-            return
-        world.happened["abandon"] += 1
-        world.happened["abandon of a lease that was ours"] += ours
-        debt = programs.abandon(ask, attempt.owed)
-        attempt.owed = None
-        self._owed.add(ask.token)
-        actor = world.spawn(delivery.process, f"{delivery.label} abandon", ask.lock_key, debt)
-        since = world.time
-        actor.on_end = lambda: self._check_abandoned(ask, since)
+        for number, debt in enumerate(debts := attempt.settle()):
+            actor = world.spawn(
+                delivery.process, f"{delivery.label} debt {number}", ask.lock_key,
+                quietly(world, debt),
+            )  # fmt: skip
+            if owed and debt is debts[-1]:
+                world.happened["abandon"] += 1
+                world.happened["abandon of a lease that was ours"] += isinstance(
+                    held, str
+                ) and held.startswith(ask.token)
+                self.ends.owed.add(ask.token)
+                actor.on_end = partial(self.ends.check_abandoned, ask, world.time)
 
-    def _check_abandoned(self, ask: Ask, since: float) -> None:
-        held = self.world.server.redis.peek(ask.lock_key)
-        in_time = self.world.time < since + 0.9 * ask.timeouts.ttl
-        ours = isinstance(held, str) and held.startswith(ask.token)
-        if ours and in_time and self._sure(ask.token):
-            raise Violation(f"L5: the orphan of {ask.token} was not given back")
 
-    def _sure(self, token: str) -> bool:
-        """Whether nothing of this token is under way, and nothing was lost."""
-        oracle = self.world.oracle
-        return token not in oracle.stray and not oracle.excused(token)
-
-    def _end(
-        self,
-        actor: Actor,
-        delivery: Delivery,
-        attempt: Attempt,
-        ended: Ended,
-    ) -> None:
-        message, oracle = delivery.message, self.world.oracle
-        told = [event.name for event in actor.told if event.name in ENDS]
-        if not told and isinstance(ended, Raise) and isinstance(ended.error, ControlFlow):
-            told = ["control flow"]
-        elif message.plain and not told and isinstance(ended, Raise):
-            told = ["lost"]  # It raises LeaseLost to its caller.
-        if len(told) != 1:
-            raise Violation(f"a delivery of {message.publication} was told to end as {told}")
-        self._check_orphan(attempt)
-        losses = [e.reason for e in actor.told if e.name == "lock.lost"]
-        token = attempt.ask.token
-        denied = bool(losses) and losses[0] in ("expired", "taken")
-        # One copy of a doubled request may be refused, and the other one applied; and who stood
-        # still for longer than its record is kept cannot know (seed 7735).
-        records = attempt.ask.memory.key(attempt.ask.lock_key)
-        kept = all(self.world.server.redis.peek(record) is not None for record in records)
-        if denied and kept and token in oracle.finished and token not in oracle.doubled:
-            raise Violation(f"{actor.name} was told {losses[0]}, but its finish had been applied")
-        if isinstance(ended, PutBack):
-            self._check_carried(actor, message, ended)
-            self.broker.put_back(delivery, ended)
-            return
-        self._check_outcome(actor, message, token, told[0], ended)
-        self.broker.ack(delivery, told[0])
-
-    def _check_orphan(self, attempt: Attempt) -> None:
-        """Nothing may still be held by a delivery that is over, unless it is being given back."""
-        token = attempt.ask.token
-        held = self.world.server.redis.peek(attempt.ask.lock_key)
-        ours = isinstance(held, str) and held.startswith(token)
-        if ours and self._sure(token) and token not in self._owed:
-            raise Violation(f"L5: {token} is over, holds the lock, and nobody gives it back")
-
-    def _check_carried(self, actor: Actor, message: Message, back: PutBack) -> None:
-        """One put back counts as one thing at most: contention never as a recovery."""
-        old, new = message.carried, back.carried
-        counts = (
-            new.contentions - old.contentions,
-            new.recoveries - old.recoveries,
-            new.outages - old.outages,
-        )
-        ends = (e.reason for e in actor.told if e.name in ("job.requeued", "lock.duplicate"))
-        why = next(ends)
-        wanted = {
-            "contended": (1, 0, 0),
-            "unavailable": (0, 0, 1),
-            "publication": (0, 0, 0),
-            "elder": (0, 0, 0),
-        }.get(why, (0, 1, 0))
-        if counts != wanted:
-            raise Violation(f"S9: {message.publication}, put back as {why}, counted {counts}")
-
-    def _check_outcome(
-        self,
-        actor: Actor,
-        message: Message,
-        token: str,
-        told: str,
-        ended: Ended,
-    ) -> None:
-        oracle = self.world.oracle
-        contended = any(e.reason in ("contended", "contention") for e in actor.told)
-        blocked = oracle.blocked_by.get(token, "")
-        own = {message.publication, message.elder} - {""}
-        if contended and not message.plain and blocked in own:
-            raise Violation(f"{message.publication} met {blocked} as contention: {told}")
-        if told == "job.ran":
-            unrecorded = any(e.name == "record.unrecorded" for e in actor.told)
-            if message.effect not in self.sinks.rows:
-                raise Violation(f"{message.publication} was reported as run without an effect")
-            recorded = token in oracle.finished or unrecorded or not self._sure(token)
-            if message.memory.kind and not recorded:
-                raise Violation(f"{message.publication} was told as recorded, but is not")
-        if told == "job.replayed" and isinstance(ended, Return):
-            self._check_replayed(message, ended.value)
-        if isinstance(ended, Raise) and isinstance(ended.error, StoreUnavailable):
-            self.world.happened["gave up an outage"] += 1
-
-    def _check_replayed(self, message: Message, value: object) -> None:
-        """A repeat is answered with what the effect came to."""
-        if value != self.sinks.rows.get(message.effect):
-            raise Violation(f"S7: {message.publication} was answered with {value!r}")
+def quietly(world: World, program: Program[None]) -> Program[None]:
+    """Run what nobody waits for: without an answer it ends, as in the housekeeping thread."""
+    try:
+        yield from program
+    except StoreUnavailable:
+        world.happened["housekeeping gave up"] += 1
 
 
 def _ending(drawn: float, rates: Any) -> str:

@@ -14,18 +14,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.sim.choices import Choices
-from tests.sim.oracle import Oracle, Violation
+from tests.sim.oracle import Oracle
 from tests.sim.plan import NONE, Rates
 from tests.sim.server import Server
+from tests.sim.violation import Violation
 
 from giliran.events import Event
-from giliran.steps import Call, Emit, Now, Program, Sleep
+from giliran.holder import parse
+from giliran.steps import Call, Emit, Examine, Now, Program, Sleep
 
 FOREVER = float("inf")
 STEPS_MAX = 200_000
+ROUTES = ("a", "b")
 REASONED = frozenset(
-    {"lock.lost", "lock.duplicate", "job.gave_up", "job.refused", "job.requeued",
-     "record.unrecorded"}
+    {"lock.lost", "lock.duplicate", "job.gave_up", "job.refused", "job.requeued", "job.called",
+     "job.skipped", "job.failed", "record.unrecorded"}
 )  # fmt: skip
 
 
@@ -34,8 +37,10 @@ class Process:
     """A worker process: its own clock, its pauses and its end."""
 
     name: str
+    pid: str
     offset: float
     rate: float
+    routes: tuple[str, ...]
     paused_until: float = 0.0
     cut_until: float = 0.0
     stood_still: float = -1.0
@@ -48,7 +53,11 @@ class Process:
 
 @dataclass(slots=True, eq=False)
 class Actor:
-    """One program that runs in a process, and what it waits for."""
+    """One program that runs in a process, and what it waits for.
+
+    `became` is what the broker said to the last job that it published; `owes` are dead jobs that
+    it knows of and has not told yet.
+    """
 
     number: int
     name: str
@@ -59,7 +68,10 @@ class Actor:
     steps: int = 0
     calls: int = 0
     over: bool = False
+    listens: bool = False
     told: list[Event] = field(default_factory=list[Event])
+    became: str = ""
+    owes: set[str] = field(default_factory=set[str])
     on_crash: Callable[[], None] | None = None
     on_end: Callable[[], None] | None = None
 
@@ -69,7 +81,7 @@ class World:
 
     Attributes:
         rates: how likely faults are now; none once a wave is healed.
-        send: what carries a call; set by the network.
+        carriers: what carries a step out of the process; set by network and broker.
         happened: how often each fault and each event occurred.
     """
 
@@ -82,15 +94,16 @@ class World:
         self.oracle = Oracle(self.server)
         self.happened: Counter[str] = Counter()
         self.history: list[tuple[float, str, object]] = []
-        self.send: Callable[[Actor, Call[Any]], None]
+        self.carriers: dict[type[Any], Callable[[Actor, Any], None]] = {}
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = 0
         self._numbers = 0
         self._names = 0
         self.processes: list[Process] = []
         self._drift = choices.chance("clocks drift", 0.5)
+        self.proven = choices.chance("proof of death", 0.25)
         count = choices.of("processes", 3, lambda luck: luck.randint(3, 6))
-        self.processes = [self._process() for _ in range(count)]
+        self.processes = [self._process(self._routes(n)) for n in range(count)]
 
     # ------------------------------------------------------------------ time
 
@@ -116,12 +129,19 @@ class World:
 
     # ------------------------------------------------------------------ processes
 
-    def _process(self) -> Process:
+    def _routes(self, number: int) -> tuple[str, ...]:
+        """Choose what a process serves; the first one serves all."""
+        if not number:
+            return ROUTES
+        name = f"process {number} serves"
+        return tuple(self.choices.of(name, "ab", lambda luck: luck.choice(["ab", "ab", "a", "b"])))
+
+    def _process(self, routes: tuple[str, ...]) -> Process:
         self._names += 1
         name, rate = f"w{self._names}", 1.0
         if self._drift:
             rate = self.choices.of(f"{name} clock", 1.0, _rate)
-        return Process(name, 1000.0 * self._names, rate)
+        return Process(name, str(self._names), 1000.0 * self._names, rate, routes)
 
     def local(self, process: Process) -> float:
         """Read a process's clock."""
@@ -138,6 +158,7 @@ class World:
     def kill(self, actor: Actor) -> None:
         """Stop a program where it stands."""
         actor.over = True
+        actor.program.close()
         actor.process.actors.pop(actor.number, None)
 
     def interrupt(self, actor: Actor, error: BaseException) -> None:
@@ -150,9 +171,11 @@ class World:
         self.happened["crash"] += 1
         self.note(process.name, "CRASH")
         process.dead = True
-        self.processes[self.processes.index(process)] = self._process()
+        self.oracle.dead.add(process.pid)
+        self.processes[self.processes.index(process)] = self._process(process.routes)
         for actor in list(process.actors.values()):
             self.kill(actor)
+            self.happened["a waiter is killed"] += actor.listens
             if actor.on_crash is not None:
                 actor.on_crash()
 
@@ -161,6 +184,16 @@ class World:
         self.happened["pause"] += 1
         self.note(process.name, f"PAUSE until {until:.3f}")
         process.paused_until, process.stood_still = until, self.time
+
+    def freezes(self, actor: Actor, step: Any) -> bool:
+        """Perhaps freeze a process before a step with which others should not wait for it."""
+        seconds = self.choices.of(
+            f"{actor.name} freezes", 0.0, lambda luck: _frozen(luck, self.rates.frozen)
+        )
+        if seconds:
+            self.pause(actor.process, self.time + seconds)
+            self._when_awake(actor.process, self._again, actor, actor.turn, step)
+        return seconds > 0
 
     def thaw(self) -> None:
         """Let every process go on."""
@@ -210,10 +243,16 @@ class World:
             )
             self._perform(actor, step)
         except StopIteration:
-            self.kill(actor)
-            if actor.on_end is not None:
-                actor.on_end()
+            self._end(actor)
         self.oracle.check_trust(actor.lock_key)
+
+    def _end(self, actor: Actor) -> None:
+        """A program is through."""
+        if actor.owes:
+            raise Violation(f"S8: {actor.name} tells nobody that {actor.owes} are dead")
+        self.kill(actor)
+        if actor.on_end is not None:
+            actor.on_end()
 
     def _perform(self, actor: Actor, step: Any) -> None:
         """Answer what needs no time, until a step has to wait."""
@@ -235,12 +274,16 @@ class World:
                 until = (step.until - process.offset) / process.rate
                 self.at(max(self.time, until), self.resume, actor, actor.turn, None)
                 return
+            elif isinstance(step, Examine):
+                dead = parse(step.told).get("pid") in self.oracle.dead
+                self.happened["examined, and alive"] += not dead
+                step = actor.program.send(dead)
             elif process.paused_until > self.time and actor.steps % 2:
                 self._when_awake(process, self._again, actor, actor.turn, step)
                 return  # Frozen before the request left; else the request is on its way.
             else:
-                actor.calls += 1
-                self.send(actor, step)
+                actor.calls += isinstance(step, Call)
+                self.carriers[type(step)](actor, step)
                 return
 
     def _again(self, actor: Actor, turn: int, step: Any) -> None:
@@ -252,13 +295,13 @@ class World:
         try:
             self._perform(actor, step)
         except StopIteration:
-            self.kill(actor)
-            if actor.on_end is not None:
-                actor.on_end()
+            self._end(actor)
         self.oracle.check_trust(actor.lock_key)
 
     def _tell(self, actor: Actor, event: Event) -> None:
         actor.told.append(event)
+        if event.name == "job.dead":
+            actor.owes.discard(event.fields["publication"])
         self.happened[event.name] += 1
         if event.reason and event.name in REASONED:
             self.happened[f"{event.name}: {event.reason}"] += 1
@@ -277,3 +320,8 @@ def _rate(luck: random.Random) -> float:
 def _strike(luck: random.Random, deadly: float) -> float:
     """Draw how long a process stands still; -1 if it dies."""
     return -1.0 if luck.random() < deadly else 0.05 * 2000.0 ** luck.random()
+
+
+def _frozen(luck: random.Random, rate: float) -> float:
+    """Draw for how long a process stands still; 0 for not."""
+    return round(luck.uniform(0.1, 120.0), 3) if luck.random() < rate else 0.0

@@ -1,6 +1,7 @@
 """A user's test needs no server: the fake grants, refuses and loses on command."""
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
@@ -18,8 +19,10 @@ from giliran.testing import fake, off
 
 
 @pytest.fixture
-def turns() -> Giliran:
-    return Giliran("redis://127.0.0.1:1")  # Nothing listens there, and nothing connects.
+def turns() -> Iterator[Giliran]:
+    turns = Giliran("redis://127.0.0.1:1")  # Nothing listens there, and nothing connects.
+    yield turns
+    turns.close()
 
 
 def test_grants_and_replays(turns: Giliran) -> None:
@@ -105,3 +108,27 @@ def test_off_lets_everything_through(turns: Giliran) -> None:
 async def in_a_task(turns: Giliran) -> int:
     async with turns.hold("lock:3"):
         return 1
+
+
+def test_several_resources_are_granted_all_or_none(turns: Giliran) -> None:
+    @turns.exclusive(["order:{order}", "wallet:{wallet}"], idempotency_key="refund:{order}")
+    def refund(order: int, wallet: int, *, lease: Lease = INJECTED) -> list[str]:
+        assert set(store.locks) == set(lease.fences)
+        return list(lease.fences)
+
+    with fake(turns) as store:
+        store.refuse("wallet:*")
+        with pytest.raises(Contended) as told:
+            refund(1, 2)
+        assert told.value.key == "wallet:2"
+        assert store.locks == {}
+        store.grant("wallet:*")
+        for _ in range(2):
+            assert refund(1, 2) == ["order:1", "wallet:2"]
+        assert store.locks == {}
+        assert list(store.records) == ["{order:1}:rec:refund:1"]
+        with pytest.raises(LeaseLost), turns.hold(["a", "b"], on_lost="flag") as lease:
+            store.lose("b")
+            assert lease.lost == "taken"
+    with off(turns), turns.hold(["a", "b"]) as lease:
+        lease.check()

@@ -1,4 +1,4 @@
-"""A guarded job costs two round trips, no more."""
+"""A guarded job costs two round trips, no more, whether it needs one resource or several."""
 
 import contextlib
 from collections.abc import Iterator
@@ -19,8 +19,13 @@ def turns(redis_url: str) -> Iterator[Giliran]:
     turns.close()
 
 
-def test_200_warm_guarded_jobs_are_400_commands(turns: Giliran, redis_url: str) -> None:
-    @turns.exclusive("lock:order:{order}", idempotency_key="refund:{refund}")
+@pytest.mark.parametrize(
+    "key", ["lock:order:{order}", ["lock:order:{order}", "lock:wallet:{order}", "lock:all:{order}"]]
+)
+def test_200_warm_guarded_jobs_are_400_commands(
+    turns: Giliran, redis_url: str, key: str | list[str]
+) -> None:
+    @turns.exclusive(key, idempotency_key="refund:{refund}")
     def refund(order: int, refund: int) -> int:
         return refund
 

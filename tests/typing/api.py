@@ -41,6 +41,11 @@ def told(event: Event) -> None:
     assert_type(event.lock_key, str)
 
 
+def by_wallet(wallet: str) -> str:
+    """Make a key."""
+    return f"lock:bank:{wallet[:2]}"
+
+
 turns = Giliran("redis://127.0.0.1:1", scope=lambda: "acme", listeners=[told])
 
 
@@ -58,6 +63,12 @@ def refund(order_id: int, refund_id: str, amount: int, *, lease: Lease = INJECTE
     assert_type(lease.fence, int)
     assert_type(lease.lost, str)
     return Receipt(order_id, amount)
+
+
+@turns.exclusive(["lock:order:{order_id}", "lock:wallet:{wallet}", by_wallet])
+def pay(order_id: int, wallet: str, *, lease: Lease = INJECTED) -> None:
+    """Touch an order and a wallet."""
+    assert_type(lease.fences["lock:wallet:7"], int)
 
 
 @turns.once("receipt:{receipt_id}", on_contention=wait(5))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Generator
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
@@ -81,6 +83,8 @@ class FakeStore:
             "claim": self._claim,
             "renew": lambda _: 1,
             "finish": self._finish,
+            "park": lambda _: [0, "full"],
+            "leave": lambda _: [0],
         }
         return request.decode(answer[request.script.name](request))
 
@@ -88,29 +92,43 @@ class FakeStore:
         """Same as `send`, awaited."""
         return self.send(request)
 
+    def listen(self, _: str, seconds: float, /) -> bool:
+        """Hear nothing, for as long as it takes."""
+        time.sleep(seconds)
+        return False
+
+    async def alisten(self, _: str, seconds: float, /) -> bool:
+        """Same as `listen`, awaited."""
+        await asyncio.sleep(seconds)
+        return False
+
     def _claim(self, request: Call[Any]) -> object:
-        key, record = request.keys[0], request.keys[2:]
+        wanted, record = _resources(request, 4)
         token, fingerprint = request.args[0], request.args[6]
         done = self.records.get(record[0]) if record else None
         if done is not None:
             state, agreed, result = done
             return [0, "mismatch"] if agreed != fingerprint else [0, "done", state, result, 1]
-        busy = self._remembers and self.locks.get(key, token) != token
-        if busy or any(fnmatchcase(key, refused) for refused in self._refused):
-            return [0, "busy", 30_000, _OTHER]
+        for number, key in enumerate(wanted):
+            busy = self._remembers and self.locks.get(key, token) != token
+            if busy or any(fnmatchcase(key, refused) for refused in self._refused):
+                return [0, "busy", 30_000, _OTHER, 0, -1, 0, number]
         self._fence += 1
-        self.locks[key] = token
-        return [0, "held", self._fence, 1]
+        self.locks.update(dict.fromkeys(wanted, token))
+        return [0, "held", self._fence, 1, *(self._fence for _ in wanted[1:])]
 
     def _finish(self, request: Call[Any]) -> object:
-        key, record = request.keys[0], request.keys[1:]
-        token, _, ending, fingerprint, result, _ = request.args
-        if self._remembers and self.locks.get(key) != token:
-            return [0, "lost", "taken" if key in self.locks else "expired"]
+        held, record = _resources(request, 3)
+        token, _, ending, fingerprint, result, *_ = request.args
+        for key in held:
+            if self._remembers and self.locks.get(key) != token:
+                return [0, "lost", "taken" if key in self.locks else "expired", ()]
         if record and ending in ("done", "failed") and self._remembers:
             self.records[record[0]] = (ending, fingerprint, result)
-        self.locks.pop(key, None)
-        return [0, "done", ""]
+        for key in held:
+            self.locks.pop(key, None)
+        nobody: list[list[str]] = [[] for _ in held]
+        return [0, "done", "", *nobody]
 
     # ------------------------------------------------------------------ what plays the heartbeat
 
@@ -121,13 +139,21 @@ class FakeStore:
     def begin(self, lease: Lease, gate: Gate, program: Program[None]) -> Beat:
         """Keep a lease without end: time does not pass for it."""
         lease.trusted_until = float("inf")
-        beat = self._kept[lease.key] = Beat(lease, gate, program)
+        beat = Beat(lease, gate, program)
+        self._kept.update(dict.fromkeys(lease.fences, beat))
         return beat
 
     def stop(self, beat: Beat) -> None:
         """Keep it no longer."""
         beat.over = True
-        self._kept.pop(beat.lease.key, None)
+        for key in beat.lease.fences:
+            self._kept.pop(key, None)
+
+
+def _resources(request: Call[Any], each: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Tell lock keys and the record's key apart; a resource has `each` keys."""
+    own = len(request.keys) // each * each
+    return request.keys[:own:each], request.keys[own:]
 
 
 @contextlib.contextmanager

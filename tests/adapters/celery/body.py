@@ -164,6 +164,7 @@ def _settle(order: str, word: str) -> None:
 
 STEPS: dict[str, Callable[[str, str], object]] = {
     "": lambda order, word: None,
+    "number": lambda order, word: None,
     "nap": lambda order, word: time.sleep(float(word)),
     "gate": _gate,
     "lose": _lose,

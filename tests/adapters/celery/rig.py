@@ -84,7 +84,7 @@ class Rig:
         log = self._folder / f"{name}.log"
         environment = {
             **os.environ,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
             "RIG_BROKER": broker_url or self._broker.url,
             "RIG_BACKEND": self._broker.url.replace("/0", "/1"),
             "RIG_LEDGER": self._broker.url.replace("/0", "/2"),

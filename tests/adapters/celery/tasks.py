@@ -12,7 +12,7 @@ from celery import Celery
 from kombu import entity
 from tests.adapters.celery.body import STORE_URL, follow, write
 
-from giliran import INJECTED, Giliran, Lease, fail, requeue, skip, wait
+from giliran import INJECTED, Giliran, Lease, coalesce, fail, hand_off, requeue, skip, wait
 from giliran.adapters.celery import CeleryQueue
 from giliran.errors import Contended
 
@@ -81,6 +81,10 @@ insists = make(
     max_retries=30,
 )  # fmt: skip
 waits = make("waits", wait(10))
+in_line = make("in_line", hand_off(durable=False), **LATE)
+in_line_early = make("in_line_early", hand_off(durable=False))
+impatient = make("impatient", hand_off(give_up_after=1, durable=False))
+newest = make("newest", coalesce(durable=False), **LATE)
 gives_up = make("gives_up", requeue(base=0.1, cap=0.2, give_up_after=0.6))
 drops_out = make("drops_out", requeue(base=0.1, cap=0.2, give_up_after=0.6, then="skip"))
 patient = make("patient", requeue(base=60, cap=60, give_up_after=900))
@@ -99,6 +103,13 @@ def refund(
     """Refund once per refund_id."""
     follow(order, "", "", lease)
     return {"refunded": amount}
+
+
+@app.task(name="both", max_retries=0)
+@turns.exclusive(["lock:{order}", "wallet:{wallet}"], ttl=TTL, on_contention=soon)
+def both(order: str, wallet: str, plan: str = "") -> dict[str, Any]:
+    """Needs two resources."""
+    return follow(order, plan, plan)
 
 
 class Plain(celery.Task):

@@ -18,6 +18,7 @@ import pytest
 from celery import Celery
 from tests.adapters.celery import tasks
 from tests.adapters.celery.rig import ROOT
+from tests.conftest import MakeServer
 from tests.support.rabbitmq import RabbitServer
 from tests.support.sqs import SqsServer
 from tests.support.wait import wait_for
@@ -66,6 +67,7 @@ class Start:
 
     def __init__(self, broker: str, folder: Path) -> None:
         self.broker, self._folder = broker, folder
+        self.store = "redis://127.0.0.1:1/0"
         self._workers: list[Started] = []
 
     def __call__(
@@ -75,9 +77,10 @@ class Start:
         log = self._folder / f"worker-{len(self._workers)}.log"
         environment = {
             **os.environ,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
             "CHECKED": json.dumps(plan),
             "CHECKED_BROKER": self.broker,
+            "CHECKED_STORE": self.store,
         }
         command = [sys.executable, "-m", "celery", "-A", "tests.adapters.celery.checked", "worker"]
         command += ["-P", pool, "-c", "2", "-n", "checked@test", "--loglevel=INFO"]
@@ -128,6 +131,25 @@ def test_a_worker_with_a_promise_that_breaks_does_not_start(start: Start, pool: 
 @pytest.mark.parametrize("pool", ["prefork", "solo", "threads", "gevent"])
 def test_a_worker_whose_durations_fit_starts_without_a_word(start: Start, pool: str) -> None:
     worker = start({"name": "fine"}, RETRIES, pool=pool, **SHORT)  # The keeper extends 60 s.
+    worker.wait_ready()
+    assert worker.told == []
+
+
+def test_who_parks_jobs_where_they_may_be_lost_does_not_start(start: Start) -> None:
+    start.store = start.broker
+    parks = {"name": "parks", "guard": {"hand_off": {}}}
+    agreed = {"name": "agreed", "guard": {"hand_off": {"durable": False}}}
+    worker = start(parks, agreed, pool="solo")
+    assert worker.exit_code() == os.EX_CONFIG
+    assert worker.codes == ["parked-not-durable", "this"]
+    assert "(parks)" in worker.told[0]
+
+
+@pytest.mark.parametrize("appends", [True, None], ids=["durable", "away"])
+def test_who_parks_jobs_starts(start: Start, make_server: MakeServer, appends: bool | None) -> None:
+    if appends:
+        start.store = make_server("--appendonly", "yes").url
+    worker = start({"name": "parks", "guard": {"hand_off": {}}}, pool="solo")
     worker.wait_ready()
     assert worker.told == []
 

@@ -25,6 +25,21 @@ def test_contended_tasks_all_run_once_one_after_the_other(rig: Rig, order: str, 
     assert sum(line["contentions"] for line in begins) > 0
 
 
+def test_tasks_of_several_resources_run_one_after_the_other_and_spend_no_retry(
+    rig: Rig, order: str
+) -> None:
+    """All need one wallet; the order of two of them is held by another task at first."""
+    other = f"{order}-2"
+    rig.hold(order, 0.5)
+    wanted = [order, other, order, other]
+    results = [tasks.both.delay(each, f"w-{order}", "nap 0.1") for each in wanted]
+    assert [state(result) for result in results] == ["SUCCESS"] * 4
+    lines = sorted([*rig.lines(order), *rig.lines(other)], key=lambda line: line["at"])
+    assert [line["what"] for line in lines] == ["begin", "end"] * 4
+    assert [line["retries"] for line in lines if line["what"] == "begin"] == [0] * 4
+    assert sum(line.get("contentions", 0) for line in lines) > 0
+
+
 def test_a_task_put_back_keeps_everything_it_was_sent_with(rig: Rig, order: str, task: Any) -> None:
     rig.hold(order, 0.7)
     result = task.apply_async(

@@ -18,6 +18,7 @@ from giliran.checks import check
 from giliran.findings import Finding, grouped
 from giliran.guard import Guard
 from giliran.limits import Limits, Words
+from giliran.policies import Coalesce, HandOff
 
 Checks: TypeAlias = Literal["refuse", "warn", "off"]
 
@@ -106,7 +107,10 @@ def find(consumer: Any) -> Iterator[Finding]:
     worker = worker_limits(consumer)
     for task in consumer.app.tasks.values():
         for guard in guards_of(task):
-            yield from check(guard, task_limits(task, worker))
+            limits = task_limits(task, worker)
+            if isinstance(guard.options.policy, HandOff | Coalesce):
+                limits = replace(limits, appends=guard.runtime.appends())
+            yield from check(guard, limits)
 
 
 def guards_of(task: Any) -> Iterator[Guard]:

@@ -12,13 +12,17 @@ from typing import Any
 
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery.exceptions import Ignore, Reject, Retry
+from kombu.exceptions import EncodeError
 
-from giliran.adapters.celery.headers import AGAIN, CARRIED, ELDER, PUBLICATION
+from giliran.adapters.celery.ending import Ended
+from giliran.adapters.celery.headers import AGAIN, CARRIED, ELDER, PUBLICATION, carried
 from giliran.adapters.celery.interrupt import for_this_pool
-from giliran.adapters.celery.message import publish_again, queue_of
+from giliran.adapters.celery.message import Message, publish, queue_of, written
 from giliran.adapters.celery.publish import Publisher
+from giliran.adapters.celery.shelf import pack, route
 from giliran.interrupt import Interrupter
 from giliran.jobs import Carried
+from giliran.line import Shelved
 
 
 class Stranded(Reject, Ignore):
@@ -47,9 +51,7 @@ class CeleryJob:
         self.route = queue_of(task.app, delivery) or str(delivery.get("routing_key") or "")
         self.publication = str(headers.get(PUBLICATION) or self._unstamped())
         self.elder = str(headers.get(ELDER) or "")
-        self.carried = Carried(
-            **{name: int(headers.get(key) or 0) for name, key in CARRIED.items()}
-        )
+        self.carried = carried(headers)
         hard = (request.timelimit or (None, None))[0] or task.time_limit
         hard = hard or task.app.conf.task_time_limit
         self.time_limit = None if hard is None else float(hard)
@@ -63,16 +65,29 @@ class CeleryJob:
 
     def put_back(self, delay: float, carried: Carried) -> BaseException:
         """Publish the task again; this delivery then ends by `Ignore`."""
-        headers = {
+        publish(self._task.app, self._publisher, self._written(carried), delay)
+        return self.parked()
+
+    def shelve(self, carried: Carried) -> Shelved | None:
+        """Write the message down, as it was serialised when it came."""
+        try:
+            payload = pack(self._written(carried))
+        except EncodeError:
+            return None
+        return Shelved(route(self._task.app), payload)
+
+    def parked(self) -> BaseException:
+        """End this delivery by `Ignore`: nothing is stored, and late ack acks it now."""
+        return Ended()
+
+    def _written(self, carried: Carried) -> Message:
+        return written(self._task, self._request, {
             **(self._request.as_execution_options()["headers"] or {}),
             PUBLICATION: self.publication,
             ELDER: self.elder,
             AGAIN: True,
             **{key: getattr(carried, name) for name, key in CARRIED.items()},
-        }
-        publish_again(self._publisher, self._task, self._request, delay, headers)
-        ended: BaseException = Ignore()
-        return ended
+        })  # fmt: skip
 
     def stranded(self, error: Exception) -> BaseException:
         """Leave the message with the broker if it is not acked yet, else fail the task."""

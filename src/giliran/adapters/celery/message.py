@@ -7,8 +7,11 @@ it with the task's own serialiser, and name the task its own parent. A put-back 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
+from celery.app.amqp import task_message
 from kombu.serialization import registry
 from kombu.transport.virtual.exchange import TopicExchange
 
@@ -52,23 +55,45 @@ def _matches(pattern: str | None, key: str) -> bool:
     return re.match(topic(None).key_to_pattern(pattern or ""), key) is not None
 
 
-def publish_again(
-    publisher: Publisher, task: Any, request: Any, delay: float, headers: dict[str, Any]
-) -> None:
-    """Publish the message of a request once more, due in `delay` seconds.
+@dataclass(frozen=True, slots=True)
+class Message:
+    """All that is needed to publish a task's message once more, in words that serialisers know.
+
+    Attributes:
+        task: the task's name.
+        headers, properties, body: as the broker gets them; the ETA is set when it is published.
+        serializer: how the body was serialised.
+        compression: how the message was compressed; None if it was not.
+        delivery_mode: whether the broker writes it down; None for its default.
+        queue: the queue it came from; "" if that cannot be told.
+        exchange, routing_key: how it came there.
+    """
+
+    task: str
+    headers: dict[str, Any]
+    properties: dict[str, Any]
+    body: Any
+    serializer: str
+    compression: str | None
+    delivery_mode: int | None
+    queue: str
+    exchange: str
+    routing_key: str
+
+
+def written(task: Any, request: Any, headers: dict[str, Any]) -> Message:
+    """Write down the message that a request came by.
 
     Args:
-        publisher: lends what publishes it.
         task: the task.
         request: what it was called with.
-        delay: seconds until it is due.
         headers: the headers that are not Celery's own.
     """
-    said = vars(request)
-    amqp, properties = task.app.amqp, request.properties or {}
-    message = amqp.as_task_v2(
+    said, delivery = vars(request), request.delivery_info or {}
+    properties = request.properties or {}
+    message = task.app.amqp.as_task_v2(
         request.id, task.name, request.args, request.kwargs,
-        countdown=delay, ignore_result=None, reply_to=request.reply_to,
+        ignore_result=None, reply_to=request.reply_to,
         callbacks=request.callbacks, errbacks=request.errbacks,
         chain=request.chain, chord=request.chord,
         argsrepr=said.get("argsrepr"), kwargsrepr=said.get("kwargsrepr"),
@@ -81,23 +106,37 @@ def publish_again(
         {key: properties[key] for key in _PROPERTIES if properties.get(key) is not None},
         correlation_id=request.correlation_id or request.id,
     )
+    return Message(
+        task.name, mine, message.properties, message.body,
+        registry.type_to_name.get(properties.get("content_type"), task.serializer),
+        said.get("compression"), properties.get("delivery_mode"),
+        queue_of(task.app, delivery),
+        delivery.get("exchange") or "", delivery.get("routing_key") or "",
+    )  # fmt: skip
+
+
+def publish(app: Any, publisher: Publisher, message: Message, delay: float) -> None:
+    """Publish a message, due in `delay` seconds."""
+    headers, eta = message.headers, None
+    if delay:
+        eta = (app.now() + timedelta(seconds=delay)).isoformat()
+    again = task_message({**headers, "eta": eta}, message.properties, message.body, None)
     with publisher.producer() as producer:
-        to = _destination(task.app, request.delivery_info or {}, producer.connection)
-        amqp.send_task_message(
-            producer, task.name, message,
-            serializer=registry.type_to_name.get(properties.get("content_type"), task.serializer),
-            compression=said.get("compression"),
-            delivery_mode=properties.get("delivery_mode"),
+        to = _destination(app, message, producer.connection)
+        app.amqp.send_task_message(
+            producer, message.task, again,
+            serializer=message.serializer, compression=message.compression,
+            delivery_mode=message.delivery_mode,
             **to, **held_back(producer, to["routing_key"], delay),
         )  # fmt: skip
 
 
-def _destination(app: Any, delivery: dict[str, Any], connection: Any) -> dict[str, Any]:
-    name = queue_of(app, delivery)
+def _destination(app: Any, message: Message, connection: Any) -> dict[str, Any]:
+    name = message.queue
     if not name:  # Any type but "direct" lets exchange and routing key stand as they are.
         return {
-            "exchange": delivery.get("exchange"),
-            "routing_key": delivery.get("routing_key"),
+            "exchange": message.exchange,
+            "routing_key": message.routing_key,
             "exchange_type": "topic",
         }
     queue = app.amqp.queues[name]

@@ -8,12 +8,14 @@ from typing import Any
 from celery.app.task import Task
 from celery.signals import before_task_publish, task_received, worker_init
 
+from giliran.adapters.celery import ending, shelf
 from giliran.adapters.celery.checks import Checks, install
 from giliran.adapters.celery.headers import stamp
 from giliran.adapters.celery.job import CeleryJob
 from giliran.adapters.celery.keeper import Keeper
 from giliran.adapters.celery.message import keep_content_type
 from giliran.adapters.celery.publish import Publisher
+from giliran.adapters.celery.sweeps import Sweeps
 from giliran.adapters.celery.visibility import Visibility
 from giliran.timeouts import Seconds, seconds
 
@@ -57,10 +59,12 @@ class CeleryQueue:
         self._visibility = Visibility(app, consumer_timeout)
         self._publisher = Publisher(app)
         before_task_publish.connect(stamp, weak=False, dispatch_uid="giliran.stamp")
+        ending.install()
         task_received.connect(keep_content_type, weak=False, dispatch_uid="giliran.content_type")
         worker_init.connect(_tell_limit, weak=False, dispatch_uid="giliran.limit")
         if keep_visible:
             app.steps["consumer"].add(Keeper)
+        app.steps["consumer"].add(Sweeps)
         install(app, checks, consumer_timeout)
 
     def current(self, function: Callable[..., object]) -> CeleryJob | None:
@@ -75,6 +79,15 @@ class CeleryQueue:
             return None  # The task's body calls its own function: that call is no job.
         request.giliran_entered = True
         return CeleryJob(task, request, self._visibility.of(request), self._publisher)
+
+    @property
+    def route(self) -> str:
+        """Name the application and its broker: each of its processes can publish its tasks."""
+        return shelf.route(self._app)
+
+    def publish(self, payload: str, rank: int, verdict: str) -> None:
+        """Publish a parked task again."""
+        shelf.republish(self._app, self._publisher, payload, rank, verdict)
 
     def is_context(self, value: object) -> bool:
         """Tell whether a value is a task, as `bind=True` passes it."""

@@ -81,10 +81,10 @@ class Bench:
         self.workers.append(worker)
         return worker
 
-    def told(self, event: str, order: str) -> bool:
-        """Tell whether a worker logged an event of an order."""
+    def told(self, event: str, order: str) -> int:
+        """Count how often a worker logged an event of an order."""
         lines = [line for worker in self.workers for line in worker.log().splitlines()]
-        return any(event in line and order in line for line in lines)
+        return sum(event in line and order in line for line in lines)
 
     # ------------------------------------------------------------------ messages
 

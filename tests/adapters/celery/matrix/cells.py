@@ -12,6 +12,7 @@ ACKS = ("early", "late")
 # The column of each scenario in the table that `make test-celery` prints.
 COLUMNS = {
     "test_contended_tasks_run_one_after_the_other": "contended",
+    "test_parked_tasks_take_turns": "in line",
     "test_a_copy_of_a_running_task_waits_for_its_end": "copy, running",
     "test_a_copy_of_a_finished_task_returns_its_result": "copy, finished",
     "test_a_lost_lease_interrupts_the_body": "lease lost",

@@ -16,6 +16,7 @@ from tests.adapters.celery.matrix.cells import ACKS, CELLS, EARLY, NO_CHILDREN
 from tests.adapters.celery.rig import GIVE_UP, outcome, state
 from tests.support.wait import wait_for
 
+IN_LINE = {"early": "in_line_early", "late": "in_line"}
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -43,6 +44,17 @@ class Scenarios:
         assert {line["task_id"] for line in begins} == {result.id for result in results}
         assert [line["retries"] for line in begins] == [0] * 4
         assert sum(line["contentions"] for line in begins) > 0
+
+    def test_parked_tasks_take_turns(self, bench: Bench, order: str, ack: str) -> None:
+        bench.rig.hold(order, 60)
+        results = [bench.send(IN_LINE[ack], order) for _ in range(3)]
+        wait_for(lambda: bench.told("job.parked", order) == 3, GIVE_UP)
+        bench.rig.release(order)
+        assert [state(result) for result in results] == ["SUCCESS"] * 3
+        assert [line["what"] for line in bench.rig.lines(order)] == ["begin", "end"] * 3
+        begins = bench.rig.lines(order, "begin")
+        assert {line["task_id"] for line in begins} == {result.id for result in results}
+        assert [(line["retries"], line["contentions"]) for line in begins] == [(0, 1)] * 3
 
     def test_a_copy_of_a_running_task_waits_for_its_end(
         self, bench: Bench, order: str, ack: str

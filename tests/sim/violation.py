@@ -1,0 +1,5 @@
+"""What every check of the world raises."""
+
+
+class Violation(AssertionError):
+    """Something happened that must not."""
