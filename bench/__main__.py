@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from bench import gil, heartbeat
+from bench import contention, gil, heartbeat, wait
 
-BENCHMARKS = {"heartbeat": heartbeat.main, "gil": gil.main}
+BENCHMARKS = {
+    "contention": contention.main,
+    "wait": wait.main,
+    "heartbeat": heartbeat.main,
+    "gil": gil.main,
+}
 
 
 def main(names: list[str]) -> int:
