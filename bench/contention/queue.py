@@ -67,8 +67,13 @@ def worker(url: str) -> Generator[None]:
             process.wait(5)
 
 
-def crowd(client: Any, task: Any, hot: int, seconds: float, cold: int = 0) -> Outcome:
-    """Send a crowd, wait until all have run, and look at the ledger."""
+def crowd(
+    client: Any, task: Any, hot: int, seconds: float, cold: int = 0, rate: float = 0.0
+) -> Outcome:
+    """Send a crowd, wait until all have run, and look at the ledger.
+
+    `rate` is how many jobs are sent in a second; 0: all at once.
+    """
     client.delete("ledger", "deliveries")
     every = (hot + cold) // cold if cold else 0
     sent: dict[str, float] = {}
@@ -76,6 +81,8 @@ def crowd(client: Any, task: Any, hot: int, seconds: float, cold: int = 0) -> Ou
     started = time.monotonic()
     for number in range(hot + cold):
         is_cold = bool(every) and number % every == every - 1 and len(cold_ids) < cold
+        if rate:
+            time.sleep(max(0.0, started + number / rate - time.monotonic()))
         before = time.monotonic()
         result = task.delay(f"cold-{number}" if is_cold else "hot", seconds)
         sent[result.id] = before

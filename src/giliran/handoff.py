@@ -233,7 +233,8 @@ def sweep_line(caller: Caller) -> Program[None]:
     yield from reclaim(caller, swept.told)
     if not swept.left:
         for route in caller.routes:
-            yield from call(line.lines(route, "clear", caller.lock_key), ANSWER_TIMEOUT)
+            clear = line.lines(route, "clear", caller.lock_key, swept.server_ms)
+            yield from call(clear, ANSWER_TIMEOUT)
 
 
 def sweep(routes: tuple[str, ...], token: str, *, proven: bool) -> Program[None]:

@@ -81,12 +81,14 @@ class Swept:
     """What a sweep found.
 
     Attributes:
+        server_ms: when.
         left: how many entries there are still.
         told: the lock's value without its token; "" if nobody of ours holds it.
         called: who was called.
         ended: jobs to publish with a verdict, and those set aside.
     """
 
+    server_ms: int
     left: int
     told: str
     called: Turn | None
@@ -180,6 +182,7 @@ def sweep(lock_key: str, token: str, routes: tuple[str, ...]) -> Call[Swept]:
 def _swept(reply: Any) -> Swept:
     ended = [turn(each) for each in reply[4:]]
     return Swept(
+        int(reply[0]),
         int(reply[1]),
         text(reply[2]),
         turn(reply[3]),
@@ -200,9 +203,17 @@ def reclaim(
 
 
 def lines(
-    route: str, what: Literal["mark", "hurry", "look", "clear"], lock_key: str = ""
+    route: str,
+    what: Literal["mark", "hurry", "look", "clear"],
+    lock_key: str = "",
+    found_ms: int | None = None,
 ) -> Call[list[str]]:
-    """Keep the index of lines; `look` answers the lock keys to look at; see `lines.lua`."""
+    """Keep the index of lines; `look` answers the lock keys to look at; see `lines.lua`.
+
+    `clear` says when the line was found empty, in ms of the server's time.
+    """
+    found = "" if found_ms is None else str(found_ms)
     return Call(
-        LINES, keys.index(route), (what, lock_key), lambda reply: [text(one) for one in reply[1:]]
-    )
+        LINES, keys.index(route), (what, lock_key, found),
+        lambda reply: [text(one) for one in reply[1:]],
+    )  # fmt: skip

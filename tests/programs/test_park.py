@@ -65,7 +65,7 @@ def test_a_parker_that_stood_still_marks_the_line_again(answers: list[Any], mark
     place = play.run(park(ask(), Shelved("a", "P1"), Terms(MS, 100, 3_600.0), 5.0), answers)
     assert place == Place(MS, 0, 5, None)
     assert scripts(play) == ["lines", "park", "lines"][: marks + 1]
-    assert {args for _, name, args in play.calls if name == "lines"} == {("mark", "K")}
+    assert {args for _, name, args in play.calls if name == "lines"} == {("mark", "K", "")}
 
 
 def test_a_job_for_which_the_resource_is_always_free_when_it_is_parked_is_put_back() -> None:

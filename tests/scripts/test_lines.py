@@ -33,9 +33,12 @@ ROWS = [
     Row("look: the longest waiting first", ("look", ""), ["L", "K"],
         {LOOKS: ranks(K=9, L=3, M=LATE)},
         {LOOKS: Key({"K": NOW, "L": NOW, "M": str(LATE)}, None)}),
-    Row("clear", ("clear", "K"), [], KNOWN, {MARKED: None, LOOKS: None}),
-    Row("clear: marked since", ("clear", "K"), [], {MARKED: ranks(K=LATE), LOOKS: ranks(K=7)}),
-    Row("clear: not marked", ("clear", "L"), [], KNOWN),
+    Row("clear", ("clear", "K", str(LATE)), [], KNOWN, {MARKED: None, LOOKS: None}),
+    Row("clear: marked since", ("clear", "K", str(LATE)), [],
+        {MARKED: ranks(K=LATE), LOOKS: ranks(K=7)}),
+    Row("clear: found empty long ago", ("clear", "K", "1000"), [], KNOWN),
+    Row("clear: nobody says when it was empty", ("clear", "K", ""), "GILIRAN clear", KNOWN),
+    Row("clear: not marked", ("clear", "L", str(LATE)), [], KNOWN),
     Row("a key of every kind of character", ("mark", "a{b}:|;=\n é"), [],
         after={MARKED: Key({"a{b}:|;=\n é": NOW}, None), LOOKS: Key({"a{b}:|;=\n é": NOW}, None)}),
     Row("what", ("what", "K"), "GILIRAN what"),
@@ -64,10 +67,10 @@ def test_a_line_found_empty_is_kept_for_a_minute() -> None:
     backend = OnFake()
     backend.run(LINES, ("mark", "K"))
     backend.redis.us += 60_000_000
-    backend.run(LINES, ("clear", "K"))
+    backend.run(LINES, ("clear", "K", str(LATE)))
     assert len(backend.dump()) == 2
     backend.redis.us += 1_000
-    backend.run(LINES, ("clear", "K"))
+    backend.run(LINES, ("clear", "K", str(LATE)))
     assert backend.dump() == {}
 
 

@@ -62,8 +62,8 @@ def published_without(**lost: Any) -> Break:
 def parked_without_a_mark(patch: pytest.MonkeyPatch) -> None:
     honest = line.lines
 
-    def lines(route: str, what: Any, key: str = "") -> Any:
-        return honest(route, "look" if what == "mark" else what, key)
+    def lines(route: str, what: Any, key: str = "", found_ms: int | None = None) -> Any:
+        return honest(route, "look" if what == "mark" else what, key, found_ms)
 
     patch.setattr(line, "lines", lines)
 
