@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.properties.untraced import UNTRACED
 from tests.scripts.backends import DEAD, DUE, FENCE, PARKED
 from tests.scripts.resource import Resource
 
@@ -47,6 +47,7 @@ class Lines(RuleBasedStateMachine):
         self.notes: list[Call[Any]] = []
         self.jobs: list[str] = []
         self.ended: set[str] = set()
+        self.ends: dict[str, int] = {}  # Counted from the first contention, as messages carry it.
         self.waiting: dict[str, int] = {}
         self.holder: tuple[str, str, Message | None] | None = None  # token, ticket, message
         self.held_until = 0
@@ -95,7 +96,9 @@ class Lines(RuleBasedStateMachine):
 
     def park(self, message: Message) -> Place | Literal["free", "full"]:
         group = "g" if message.ticket.startswith("g") else ""
-        self.parker, answer = self.resource.park(message.ticket, message.rank, group, BUDGET_MS)
+        now_ms = self.resource.now_ms
+        left_ms = self.ends.setdefault(message.ticket, now_ms + BUDGET_MS) - now_ms
+        self.parker, answer = self.resource.park(message.ticket, message.rank, group, left_ms)
         return answer
 
     def supersede(self, message: Message, older: Turn) -> None:
@@ -248,5 +251,5 @@ class Lines(RuleBasedStateMachine):
         assert left <= {FENCE, DEAD, *records}
 
 
-Lines.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Lines.TestCase.settings = UNTRACED
 TestLines = Lines.TestCase

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.properties.untraced import UNTRACED
 from tests.sim.fake_redis import FakeRedis
 
 from giliran import store
@@ -154,5 +154,5 @@ class Records(RuleBasedStateMachine):
         assert self.redis.values.keys() == self.redis.ends.keys()
 
 
-Records.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Records.TestCase.settings = UNTRACED
 TestRecords = Records.TestCase

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.properties.untraced import UNTRACED
 from tests.sim.fake_redis import FakeRedis, SortedSet
 
 from giliran import line, store
@@ -163,5 +163,5 @@ class Several(RuleBasedStateMachine):
         assert self.redis.values.keys() == self.redis.ends.keys()
 
 
-Several.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Several.TestCase.settings = UNTRACED
 TestSeveral = Several.TestCase
