@@ -60,7 +60,7 @@ def test_two_hundred_contended_tasks_run_once_each_and_spend_no_retry(
     begins = [line for name in orders for line in rig.lines(name, "begin")]
     assert {line["task_id"] for line in begins} == {result.id for result in results}
     assert {line["retries"] for line in begins} == {0}
-    assert max(line["contentions"] for line in begins) > LIMIT
+    assert max(line["contentions"] for line in begins) >= LIMIT  # And one delivery more.
 
 
 def _put_back(bench: Bench) -> int:
