@@ -243,4 +243,9 @@ def sweep(routes: tuple[str, ...], token: str, *, proven: bool) -> Program[None]
         due = yield from call(line.lines(route, "look"), ANSWER_TIMEOUT)
         for lock_key in due:
             event = Event("job.called", lock_key)
-            yield from sweep_line(Caller(lock_key, token, routes, event, proven))
+            try:
+                yield from sweep_line(Caller(lock_key, token, routes, event, proven))
+            except StoreMisconfigured as error:  # One broken line must not keep the others waiting.
+                yield Emit(
+                    replace(event, name="lock.misused", result="unavailable", reason=error.code)
+                )

@@ -9,8 +9,8 @@ import pytest
 from tests.programs.play import EVENT, OTHER, TOKEN, Late, Play, ask, busy
 from tests.programs.stage import Delivered, Stage, put_back, raised
 
-from giliran.errors import Contended, NotPublished
-from giliran.handoff import Caller, park, publish, sweep_line
+from giliran.errors import Contended, NotPublished, StoreMisconfigured
+from giliran.handoff import Caller, park, publish, sweep, sweep_line
 from giliran.jobs import Carried
 from giliran.line import Place, Shelved, Terms, Turn
 from giliran.policies import fail, hand_off
@@ -158,3 +158,12 @@ def test_a_sweep_examines_nobody_where_that_is_not_wanted() -> None:
     play = Play(dead=True)
     sweeping(play, proven=False)
     assert (play.examined, scripts(play)) == ([], ["sweep"])
+
+
+def test_a_broken_line_does_not_keep_sweeps_from_the_others() -> None:
+    play = Play()
+    broken = StoreMisconfigured("WRONGTYPE", "it is no line", ambiguous=False)
+    empty = [MS, 0, "", []]
+    play.run(sweep(("a",), TOKEN, proven=False), [[MS, "K", "L"], broken, empty, [MS]])
+    assert scripts(play) == ["lines", "sweep", "sweep", "lines"]
+    assert results(play) == [("lock.misused", "unavailable", "WRONGTYPE")]
