@@ -31,12 +31,13 @@ class Housekeeping:
         self._work: queue.Queue[Program[None] | None] = queue.Queue(BACKLOG)
         self._thread: threading.Thread | None = None
         self._closing = False
+        self._due = 0.0
         self._again: Callable[[], Program[None]] | None = None
 
     def repeat(self, make: Callable[[], Program[None]]) -> None:
         """Run a program of this kind about once a second from now on; one kind for each process."""
         if self._again is None and not self._closing:
-            self._again = make
+            self._again, self._due = make, self._driver.clock() + EVERY
             self.submit(make())
 
     def submit(self, program: Program[None]) -> None:
@@ -65,10 +66,7 @@ class Housekeeping:
 
     def _main(self) -> None:
         while True:
-            try:
-                program = self._work.get(timeout=self._pause())
-            except queue.Empty:
-                program = self._again() if self._again is not None else None
+            program = self._next()
             if program is None:
                 with self._mutex:
                     if self._work.empty():
@@ -83,9 +81,19 @@ class Housekeeping:
             except Exception:  # The thread serves others too.
                 _log.exception("a housekeeping program failed")
 
-    def _pause(self) -> float:
-        # Spread, so that processes started together do not look at the same moment.
-        return IDLE if self._again is None else EVERY * random.uniform(0.7, 1.3)
+    def _next(self) -> Program[None] | None:
+        """Take what was submitted, and what repeats when it is due, however much there is to do."""
+        again, pause = self._again, IDLE
+        if again is not None:
+            pause = self._due - self._driver.clock()
+            if pause <= 0:
+                # Spread, so that processes started together do not look at the same moment.
+                self._due = self._driver.clock() + EVERY * random.uniform(0.7, 1.3)
+                return again()
+        try:
+            return self._work.get(timeout=pause)
+        except queue.Empty:
+            return None if again is None else self._next()
 
     def _until_closed(self, program: Program[None]) -> Program[None]:
         """Run a program, but no longer than to its next pause once the thread is to end."""
