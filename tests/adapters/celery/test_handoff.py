@@ -39,7 +39,8 @@ def test_tasks_take_turns_in_the_order_in_which_they_came(rig: Rig, order: str, 
     assert [line["task_id"] for line in begins] == [result.id for result in results]
     assert {line["retries"] for line in begins} == {0}
     assert {line["contentions"] for line in begins} == {1}
-    wait_for(lambda: rig.told("job.called", order) >= 12, GIVE_UP)
+    # The first may be called by any worker of this application that sweeps, the others by these.
+    wait_for(lambda: rig.told("job.called", order) >= 11, GIVE_UP)
     assert not rig.store.keys(f"*{order}*:parked")
 
 
