@@ -2,10 +2,10 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import redis
+from tests.support.monitored import commands_until
 
 from giliran import Giliran
 
@@ -37,13 +37,3 @@ def test_200_warm_guarded_jobs_are_400_commands(
             client.echo("over")
         seen = commands_until(monitor, "ECHO over")
     assert [command.split()[0] for command in seen if "over" not in command] == ["EVALSHA"] * 400
-
-
-def commands_until(monitor: Any, last: str) -> list[str]:
-    """Read the top-level commands, without what scripts call and what connecting says."""
-    seen: list[str] = []
-    while not seen or seen[-1] != last:
-        entry: dict[str, str] = monitor.next_command()
-        if entry["client_type"] != "lua" and not entry["command"].startswith(("CLIENT", "HELLO")):
-            seen.append(entry["command"])
-    return seen
