@@ -54,14 +54,19 @@ class ThreadInterrupt:
 
     def fire(self) -> None:
         """Leave the exception with the thread."""
-        self._set(ctypes.py_object(LeaseInterrupt))
+        interrupt = ctypes.py_object(LeaseInterrupt)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._ident), interrupt)
 
     def withdraw(self) -> None:
-        """Clear an exception that has not been raised yet."""
-        self._set(None)
+        """Let an exception that has not been raised yet arrive here, where it is caught.
 
-    def _set(self, exception: Any) -> None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._ident), exception)
+        Merely clearing it would leave CPython 3.11 waiting for one for ever; a process that is
+        traced then, by a debugger or for coverage, hangs at its next call. One that arrives in a
+        destructor is dropped by Python, hence the loop.
+        """
+        with contextlib.suppress(LeaseInterrupt):
+            while threading.get_ident() == self._ident:
+                self.fire()
 
 
 class SignalInterrupt:

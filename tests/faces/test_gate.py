@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -160,3 +161,35 @@ def test_nothing_is_cancelled_after_a_guarded_coroutine(turns: Giliran, store: F
     with Thief(store):
         seen = asyncio.run(main())
     assert all(seen.values())
+
+
+TRACED = """
+import sys, threading
+from giliran.interrupt import Gate, ThreadInterrupt
+from giliran.errors import LeaseInterrupt
+
+gate = Gate(ThreadInterrupt(), threading.Lock)
+try:
+    gate.fire()
+    for _ in range(int(sys.argv[1])):
+        pass
+except LeaseInterrupt:
+    print("interrupted")
+gate.close()
+
+def called():
+    return "went on"
+
+sys.settrace(lambda *_: None)
+print(called())
+"""
+
+
+@pytest.mark.parametrize("rounds", ["0", "1000"], ids=["not arrived", "arrived"])
+def test_who_traces_the_process_goes_on(rounds: str) -> None:
+    """CPython 3.11 hangs in a traced call for as long as it was promised an interrupt."""
+    done = subprocess.run(
+        [sys.executable, "-c", TRACED, rounds],
+        capture_output=True, text=True, timeout=20, check=True,
+    )  # fmt: skip
+    assert done.stdout.endswith("went on\n")
